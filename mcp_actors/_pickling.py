@@ -1,8 +1,8 @@
 """Pickle and copy exceptions and frozen mappings; refuse to pickle refs.
 
-By default a pickle of an exception has no cause, and loading calls ``__init__`` without keywords. A missing keyword
-raises a `TypeError`, which breaks a `concurrent.futures.ProcessPoolExecutor`. `Portable` avoids both. An
-`UnpicklableError` replaces an exception of another package that does not survive pickling.
+By default a pickle of an exception loses the cause, and loading fails if ``__init__`` requires keywords. Such a failure
+breaks a `concurrent.futures.ProcessPoolExecutor`. An `UnpicklableError` replaces an exception of another package that
+does not survive pickling.
 
 Owns: nothing.
 Writes: nothing.
@@ -22,7 +22,7 @@ V_co = TypeVar("V_co", covariant=True)
 
 
 class UnpicklableError(Exception):
-    """Replaces an exception that cannot be pickled; the text is the class and the text of the original."""
+    """Replaces an exception that cannot be pickled, and quotes its class and text."""
 
 
 class Portable(Exception):

@@ -1,7 +1,7 @@
 """Run background tasks, blocking jobs and slow callbacks; receive signals.
 
-Owns: the threads of blocking jobs; callers own tasks, queues and scopes.
-Writes: the log, about tasks of a server group; signal handlers of the process.
+Owns: the threads of blocking jobs. Tasks, queues and scopes belong to callers.
+Writes: the log; signal handlers of the process.
 Calls: _backoff, _collapse, _errors, _foreign, _text.
 """
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# --- Background tasks, which serve a block until its clean-up is over -------------------------------------------------
+# --- Background tasks of a block --------------------------------------------------------------------------------------
 
-# A plain nursery would cancel these tasks too early: a cancellation reaches the block and the tasks at the same moment,
-# while the block's clean-up still needs a task to read pipes. And a nursery wraps the block's exceptions in groups.
+# A plain nursery would cancel these tasks with the block, although the block's clean-up still needs a task to read
+# pipes. It would also wrap the block's exceptions in groups.
 
 
 Args = TypeVarTuple("Args")

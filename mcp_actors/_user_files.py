@@ -4,7 +4,7 @@ A file is replaced as a whole: a reader never sees half a file. A killed writer 
 perhaps a file with the suffix `UNFINISHED`. Functions that touch files block.
 
 Owns: nothing.
-Writes: the given files, missing directories and, for a moment, the process's umask.
+Writes: the given files; missing directories; the process's umask, for a moment.
 Calls: nothing.
 """
 

@@ -4,8 +4,8 @@ An authorization server is not trusted: an answer may be endless or quote creden
 in a private network. An `AuthorizationClient` limits the time and the size of each answer, masks credentials, and
 checks a URL before anything is sent there.
 
-Owns: the last answer. The caller owns the httpx2 client.
-Writes: the ``Accept`` header of requests; credentials into the caller's `Masker`, through ``learn``.
+Owns: the last response. The caller owns the httpx2 client.
+Writes: the ``Accept`` header of requests; credentials into the caller's `Masker`.
 Calls: config.
 """
 

@@ -1,11 +1,10 @@
 """Open this machine's browser, and receive the redirect of a sign-in.
 
-Any program or web page on this machine can send requests here, so a request counts only with the ``state`` of the
-sign-in. All local users can read the command line of a browser, where the URL of a sign-in must not appear. So the
-browser opens a local page, which redirects to that URL once.
+Other programs and web pages can send requests here, so a request counts only with the ``state`` of the sign-in. All
+local users can read the command line of a browser. So the browser opens a local page, which redirects to the sign-in
+once.
 
-Owns: sockets on loopback addresses and their tasks, within a block; a thread for `webbrowser`, which may outlive its
-caller.
+Owns: loopback sockets and their tasks; a thread for `webbrowser`, abandoned on cancellation.
 Writes: the log. Starts a browser.
 Calls: _exchange.
 """

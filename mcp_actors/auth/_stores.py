@@ -4,7 +4,7 @@ Several processes share a store, so a lock on a file admits one process at a tim
 hang, so a cancelled caller does not wait for the thread of a store (`StoreThread`). Files that other users could have
 read or renamed are refused.
 
-Owns: one thread for each store, shared in the process; a thread may outlive a run of Trio.
+Owns: a thread for each store in this process; the thread may outlive a run of Trio.
 Writes: the user's token files and lock files; the system's keyring.
 Calls: nothing.
 """
@@ -44,10 +44,9 @@ if TYPE_CHECKING:
 
 # --- Calls and locks --------------------------------------------------------------------------------------------------
 
-# A keyring may wait for a person for hours. So a cancelled caller leaves at once, and its call goes on. Three rules
-# keep the late end of a call from doing harm:
+# The call of a cancelled caller goes on, perhaps for hours. Three rules keep that harmless:
 #
-# - A store has one thread, which runs calls in order. A hanging store costs one thread, however many wait.
+# - A store has one thread, which runs calls in order. A hanging store costs one thread.
 # - The same thread releases a lock, after the calls that began under the lock.
 # - A call that has not begun when its caller leaves is dropped, except for writes and releases.
 #

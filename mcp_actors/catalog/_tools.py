@@ -1,10 +1,10 @@
-"""Define immutable tools; convert results to plain values, JSON to canonical text.
+"""Immutable tools, results as plain values, and JSON as canonical text.
 
 A tool is shared by a whole group, so the tool's dicts and lists refuse changes. Servers return values as text or
 structured content, and write equal JSON differently; `result_value` and `canonical_text` hide this.
 
 Owns: nothing.
-Writes: a mark on a failed `CallToolResult` (`note_call`).
+Writes: tool and server into a failed `CallToolResult`.
 Calls: nothing.
 """
 

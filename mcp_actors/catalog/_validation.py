@@ -3,8 +3,7 @@
 Compiling a schema takes a thousand times as long as a check, so only schemas of called tools are compiled.
 `strict_schema` rewrites a schema for model providers, or returns a copy if there is no strict form.
 
-Owns: compiled schemas; the names of tools whose next result is compared with the output schema (once per connection);
-the unknown arguments that were logged.
+Owns: compiled schemas; the tools whose next result is checked; the unknown arguments that were logged.
 Writes: the log.
 Calls: _schemas, _tools.
 """

@@ -1,7 +1,7 @@
 """Print or convert a configuration: ``config show`` and ``config convert``.
 
-``show`` masks possible credentials, and names the key or environment variable that sets each value. ``convert`` writes
-nothing if the other program's format cannot express a server. No server is started, so the file need not be trusted.
+``show`` masks possible credentials, and names the source of each value. ``convert`` writes nothing if the target format
+cannot express a server. No server is started, so the file need not be trusted.
 
 Owns: nothing.
 Writes: results and messages, through `Output`; the converted file, never over an existing one.

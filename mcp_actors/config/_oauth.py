@@ -1,7 +1,7 @@
 """Configure the sign-in by OAuth; recognize loopback and private hosts.
 
-A private address must be recognized in every notation, because a hostile server could send the sign-in to one. Nothing
-here resolves a name, sends a request or reads a token.
+A hostile server could send the sign-in to a private address, in any notation. Nothing here resolves a name, sends a
+request or reads a token.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,8 +1,8 @@
-"""Answers that an actor gives later, after or without a handler.
+"""Answers that an actor gives later, outside a handler.
 
 A `Later` may be used too late, twice or never; ``_serving`` decides what happens then.
 
-Owns: the order of a `LaterQueue`; the `Requests` of an incarnation own an open `Later`.
+Owns: the items of a `LaterQueue`. An open `Later` belongs to `Requests`.
 Writes: the answer to a message, through `Settles`.
 Calls: nothing.
 """
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Settles(Protocol):
-    """The requests of an incarnation, as a `Later` sees them."""
+    """The methods of `Requests` that a `Later` calls."""
 
     def reply(self, later: Later[T], value: T) -> bool:
         """Answer with a value."""
@@ -38,7 +38,7 @@ class Settles(Protocol):
 
 @explained_names
 class Later(Handle, Generic[T]):
-    """The answer to a message, which any task or step of the actor's tree gives later.
+    """The answer to a message, given later by any task or handler of the actor.
 
     `Actor.defer` makes a `Later` in a handler, `Actor.take` gets one without a handler. Until the first `reply` or
     `fail`, the message counts as in flight and keeps the slot. If the incarnation ends first, the caller gets the same

@@ -1,12 +1,12 @@
 """Decide how each message ends, and serve messages without a task.
 
-Every message must be answered exactly once, although a handler, a caller that leaves and the end of the incarnation may
-meet in one step. `MessagesInFlight` decides what an exception means. `TakenMessages` serves messages without a task:
-for `Actor.take`, and after a handler has returned a `Later`.
+Every message must be answered exactly once, even if the caller leaves, the handler ends and the incarnation ends in the
+same step. `MessagesInFlight` decides what an exception means. `TakenMessages` serves messages without a task: for
+`Actor.take`, and after a handler has returned a `Later`.
 
 Owns: the messages in flight of one incarnation, and the count of free slots.
-Writes: envelopes; mailbox, ``in_flight`` and sweeps of the actor's record; ``_requests`` of the actor; names and
-contexts of request tasks; the log. Emits events; may end the incarnation.
+Writes: envelopes; the actor's mailbox, ``in_flight``, ``sweeps`` and ``_requests``; names and contexts of request
+tasks; the log. Emits events; may end the incarnation.
 Calls: _actor, _circles, _envelope, _events, _later.
 """
 

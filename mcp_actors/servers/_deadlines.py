@@ -5,7 +5,7 @@ One task per group (`DeadlineTimer`) enforces all deadlines. An expired request 
 withdrawn from the queue, or cancelled at the server.
 
 Owns: the `PolicyState` of each server (deadlines, counts, circuit breaker, retry tokens); the timer's task.
-Writes: answers of expired requests, through the kernel's `PendingCall`; `Request.deadline`; reports, to `Observed`.
+Writes: answers of expired requests, through `PendingCall`; `Request.deadline`; reports, through `Observed`.
 Calls: kernel, _rules.
 """
 
@@ -39,7 +39,7 @@ Limit = Literal["request_timeout", "progress_timeout"]
 
 @define(eq=False)
 class InTask:
-    """An attempt in the task of its caller, where middleware may send several messages.
+    """An attempt in the caller's task; middleware may send several messages.
 
     Attributes:
         calls: the unanswered messages.

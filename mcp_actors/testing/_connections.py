@@ -1,11 +1,10 @@
-"""The connections of a client to a scripted server: in-process, stdio, HTTP.
+"""Connections to a scripted server, in-process, over stdio or over HTTP.
 
-An in-process or stdio connection has its own SDK server. All requests to an HTTP port share an SDK server until it
-crashes: streamable HTTP at ``/mcp``, HTTP with SSE at ``/sse`` and ``/messages/``. Commands come from the test's
-thread; `post` passes them to the Trio run that serves.
+An in-process or stdio connection has its own SDK server. Requests to an HTTP port share an SDK server until a crash.
+Commands come from the test's thread; `post` passes them to the Trio run that serves.
 
 Owns: the port, its sockets, and the tasks of the connections.
-Writes: the `Script`: connections, requests, cancellations, used faults.
+Writes: connections, requests, cancellations and used faults of the `Script`.
 Calls: transports, _behavior, _signal.
 """
 
@@ -293,7 +292,7 @@ class _HttpProcess(ServedConnection):
         self._sessions: set[bytes] = set()
         self._scope = trio.CancelScope()
         self._handlers: set[trio.CancelScope] = set()
-        self._app = self.behavior.server.streamable_http_app()
+        self._app = self.behavior.server.streamable_http_app()  # at ``/mcp``
         self._sse = SseServerTransport("/messages/")
 
     async def run(self) -> None:

@@ -1,10 +1,9 @@
 """Read messages that break the specification, and log skipped messages.
 
-The strict parser comes first, so correct servers pay nearly nothing. A response that a server quotes in other output
-must not count as an answer: it would end a call that the server still works on.
+The strict parser comes first, for speed. A response quoted in other output must not end a call.
 
 Owns: the number and the kinds of skipped messages of a connection.
-Writes: the log, with a warning for each kind.
+Writes: the log.
 Calls: _messages, _request_table.
 """
 

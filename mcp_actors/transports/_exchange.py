@@ -3,7 +3,7 @@
 Each request of a server starts a task, so `IncomingRequests` limits floods. `exchange_lines` sends a request through a
 `Pipe`; the hard case is a cancellation after the server may have read the request.
 
-Owns: the counters of one connection; the stream of a `ContextReader`.
+Owns: the counters of `IncomingRequests`; the stream of a `ContextReader`.
 Writes: the `RequestTable` and the lines of a `Pipe`.
 Calls: _request_table.
 """
@@ -39,8 +39,8 @@ from ._request_table import CANCELLED, Json, RequestTable, RequestUnderWay, comp
 # --- Limit the requests that a server makes ---------------------------------------------------------------------------
 
 # One counter per connection sees every received request and notification before the session does, and every sent
-# request and response. A server over a limit loses its connection: slower reading would delay the responses to our
-# requests, and refusals would be written to a server that may not read.
+# request and response. A server over a limit loses its connection. Slower reading would delay responses to us, and
+# refusals need a server that reads.
 
 
 EARNED: Final = 10

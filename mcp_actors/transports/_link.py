@@ -29,15 +29,15 @@ from ._exchange import Pipe, Receive, Unanswered, exchange_lines
 from ._request_table import CLOSED, Json, RequestTable, RequestUnderWay, ignore
 
 OUTCOME_MEMBER: Final = "mcp_actors"
-"""The member of an error's ``data`` by which a gateway of this package reports the outcome of a request."""
+"""The member of an error's ``data`` with the outcome that a gateway reports."""
 
 MAY_HAVE_ACTED: Final = "; the request may have taken effect, so repeat it only if that is safe"
-"""The last words of errors about a lost response. Removed from errors of a connect, which is always safe to repeat."""
+"""The last words of errors about a lost response. Removed from errors of a connect."""
 
 
 @define(eq=False)
 class Lifeline:
-    """The state of one connection, written by the task that first notices the end.
+    """The state of one connection.
 
     Attributes:
         on_lost: called synchronously, at most once, when the other side turns out to be gone.

@@ -1,7 +1,7 @@
 """Make logs safe to show: mask credentials, and keep text plain.
 
-Logged tracebacks may quote a server, and a filter of a logger sees the records of the whole program. The code of a
-connection runs in a `discreet` block, whose context variable tells records apart:
+Tracebacks may quote a server, but a logger's filter sees all records of the program. The code of a connection runs in a
+`discreet` block, so the filters recognize its records:
 
 | record | outside of a `discreet` block | within |
 |---|---|---|
@@ -9,7 +9,7 @@ connection runs in a `discreet` block, whose context variable tells records apar
 | of the SDK, httpx2 or httpcore2 | unchanged | masked and shortened, or dropped |
 
 Owns: the kinds of SDK warnings that were logged for each connection.
-Writes: log records; the filters of the loggers in the table, for good.
+Writes: log records; permanent filters of the loggers in the table.
 Calls: config, _credentials.
 """
 
@@ -42,7 +42,7 @@ MAX_RECORD: Final = 256 * 1024
 
 @frozen
 class _Ours:
-    """The connection of the running code, and the URL of its requests, if any."""
+    """The masker of a connection, and the URL of its requests, if any."""
 
     masker: Masker
     url: str | None

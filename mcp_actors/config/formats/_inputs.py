@@ -1,6 +1,6 @@
-"""Ask a person, once, for the inputs (``${input:id}``) of a configuration.
+"""Ask a person for the inputs (``${input:id}``) of a configuration.
 
-The caller's ``ask`` blocks and may raise. Only inputs that a server needs are asked for, each once, even if the person
+The caller's ``ask`` blocks and may raise. Each input that a server needs is asked for once, even if the person
 declined.
 
 Owns: the answers and errors of one load.
@@ -25,7 +25,7 @@ from ._file import child, found
 _ID: Final = re.compile(r"[\w.-]{1,64}")
 _NAMED_INPUTS: Final = 10  # inputs named in a message
 IN_INPUT: Final = ("id", "type", "description", "default", "options", "password", "command", "args")
-"""The keys of an input; the last two belong to the refused type ``command``."""
+"""The known keys of an input; inputs of type ``command`` are refused."""
 
 
 @attrs.frozen(kw_only=True)

@@ -1,11 +1,14 @@
 """One connection to one server: the actor and its tasks.
 
-Read ``_actor`` first: it opens the link and the session, and uses all other files: ``_negotiation`` chooses the era;
-``_callbacks`` answers the server; ``_streams`` follows announced changes; ``_upkeep`` renews lists and signs in;
-``_direct`` carries out requests without a task of their own.
+Read ``_actor`` first. It opens the link and the session, and uses the other files:
 
-A connect may start a process a second time, and a request that has reached no server may be queued again. All other
-restarts are up to the supervisors (``group/_tree``), and all other retries up to the refs.
+- ``_negotiation`` chooses the era.
+- ``_callbacks`` answers requests of the server.
+- ``_streams`` receives notifications of changes.
+- ``_upkeep`` renews lists and signs in.
+- ``_direct`` sends requests without a task.
+
+Supervisors (``group/_tree``) restart connections, and refs retry failed requests.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ The lifecycle actor changes the set of servers. `translate` turns kernel errors 
 about servers.
 
 Owns: nothing; roster, supervisor, event hub and sources belong to `open_servers`.
-Writes: the mailbox of the lifecycle actor; streams into the event hub; sources and roster, when that actor applies a
-reload.
+Writes: the mailbox of the lifecycle actor; streams of the event hub; sources and roster, during a reload.
 Calls: catalog, config, kernel, servers, servers.record, servers.ref, _facts, _lifecycle, _tree.
 """
 

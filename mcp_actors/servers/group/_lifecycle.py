@@ -1,11 +1,10 @@
 """Carry out changes of a group, and run its servers' loops.
 
 An actor of the group carries out each change, so a change is completed even if its caller is cancelled half-way.
-Changes of one server (start, stop, reconnect, another configuration) are made by the server's loop (``_loop``). Changes
-of the set of servers (add, remove, replace, reload) take turns.
+The loop of a server (``_loop``) starts, stops and reconnects that server. Changes of the set of servers take turns.
 
-Owns: the loops of all servers, as background tasks of the actor; the locks that order changes.
-Writes: roster, records, events and log; `StatusBoard` and `CatalogMemory`; the child table of the group's supervisor;
+Owns: the loops of all servers; the locks that order changes.
+Writes: the roster; records; events; the log; `StatusBoard`; `CatalogMemory`; the child table of the group's supervisor;
 this actor's mailbox.
 Calls: kernel, servers, servers.record, servers.ref, _loop, _tree.
 """
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.servers")
 
 MAX_CHANGES: Final = 1000
-"""Changes carried out at a time; further changes wait in the mailbox."""
+"""Maximum changes taken from the mailbox at a time."""
 
 
 @frozen(eq=False)

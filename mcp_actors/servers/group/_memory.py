@@ -1,7 +1,7 @@
 """Remember the servers' tools from one run to the next.
 
-A file system may hang, a file may be damaged, and a server decides how large its file is. None of this may delay a
-group without bound, hide the tools of another server, or let changed tools count as accepted.
+A file may be damaged, huge, or on a file system that hangs. No file may delay a group without bound, hide the tools of
+another server, or let changed tools count as accepted.
 
 Owns: the known content of each server's file; the task that writes files; a worker thread.
 Writes: files of the ``catalog_store``; tools, pins and era into servers' records; errors of the group; the log.
@@ -44,10 +44,10 @@ T = TypeVar("T")
 logger = Log("mcp_actors.servers")
 
 LOAD_WAIT: Final = 1.0
-"""Seconds that opening a group waits for up to `FILES_PER_WAIT` files. A local file takes less than a millisecond."""
+"""Seconds that opening a group waits for files; longer for more than `FILES_PER_WAIT` files."""
 
 PINS_WAIT: Final = 10.0
-"""Minimum seconds to wait for accepted tools (``on_tool_change="block"``). A large file takes 2 seconds."""
+"""Minimum seconds to wait for pins with ``on_tool_change="block"``. A large file takes 2 seconds."""
 
 FILES_PER_WAIT: Final = 200
 

@@ -3,9 +3,9 @@
 Signals are received before any configuration is read. The block begins once the first connects have ended or are
 overdue (`StartGate`). After the block, actors are stopped before records are released.
 
-Owns: everything in a group during its block: roster, sources, event hub, memory, supervision tree, signal tasks.
-Writes: the log; a filter on the package's loggers; `Signals.end_start`; `Reload` messages to the lifecycle actor.
-Receives the signals of ``reload_on``.
+Owns: the group's roster, sources, event hub, memory, supervision tree and signal tasks.
+Writes: the log; filters of loggers; `Signals.end_start`; `Reload` messages to the lifecycle actor. Receives the signals
+of ``reload_on``.
 Calls: catalog, config, kernel, servers, servers.record, transports, _group, _lifecycle, _loop, _memory, _tree.
 """
 

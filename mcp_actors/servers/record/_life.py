@@ -1,7 +1,7 @@
 """States of a server and of its connections, and their reasons.
 
 `ConnectionLife` folds the events of one actor into a state. `ServerLife` shows the state of the best connection, and
-holds the current wish about the server (`Wanted`): to run, rest, stop or leave.
+holds the wish about the server (`Wanted`).
 
 Owns: the state, the errors, the wish, and the `trio.Event` that wakes waiting tasks.
 Writes: the log, for an overdue connect; events of the group. Wakes subscriptions.

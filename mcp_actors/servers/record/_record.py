@@ -1,25 +1,25 @@
 """Lasting parts of a server and of its connections.
 
 Connections come and go; waiting requests, subscriptions, accepted tools and the log level stay. Actors, refs, health
-checks and the group share one record. The hard part is to keep a single writer for each part.
+checks and the group share one record.
 
 ::
 
     ServerRecord                     written by
      ├─ config, required, callbacks  the lifecycle actor (`configure`, `move`)
-     ├─ life                         `follow`, for events; `ServerLife.want`, for wishes
+     ├─ life                         `follow`, `ServerLife.want`
      ├─ catalog, resources,          the connections and their requests
      │  next_connect
      ├─ calls                        the callers of requests
      └─ connections                  the lifecycle actor (`configure`)
          ├─ ConnectionRecord "shop:1"
-         │   ├─ life, health         `follow`, for events; requests; health checks
+         │   ├─ life, health         `follow`, requests, health checks
          │   ├─ session, read_stderr the actor that has the connection
          │   └─ listeners            ``connection/_callbacks``
          └─ ConnectionRecord "shop:2"
 
 Owns: the parts of both records; the roster of the group owns the records.
-Writes: the log; events, through the given function; the text of a `LimitExceeded`. Calls `on_retire`.
+Writes: the log; events; the text of a `LimitExceeded`. Calls `on_retire`.
 Calls: catalog, config, kernel, servers, transports, _health, _life, _states, _subscriptions, _wanted.
 """
 

@@ -2,11 +2,9 @@
 
 An operation replaces the current wish (`Wanted`) in the caller's step, then waits for its `Verdict`: done, failed or
 superseded. The group carries out wishes (``group/_loop.py``), so a change is completed even if the caller is cancelled.
-Half a reconnect would leave the server closed.
 
-Owns: short tasks that start replicas, or watch a pool.
-Writes: the wish of a server, `ServerRecord.woken`, and the state of a server stopped before its first use; the
-mailboxes of the lifecycle actor and supervisors.
+Owns: short tasks that start replicas or watch their supervisor.
+Writes: wish, state and `ServerRecord.woken` of a server; mailboxes of the lifecycle actor and of supervisors.
 Calls: kernel, servers, servers.record.
 """
 

@@ -5,8 +5,7 @@ or a file of certificates is unusable, `ConnectFailed` is raised. A new client i
 certificates blocks. No request is sent to the server here.
 
 Owns: the thread that makes a client; the caller owns the client.
-Writes: the `Masker`, with credentials; the client that the user's ``http_client`` returns. Calls the user's
-functions.
+Writes: credentials into the `Masker`; headers, hooks and auth of the user's client. Calls the user's functions.
 Calls: auth, config, transports, _bodies, _proxies, _transport.
 """
 
@@ -47,7 +46,7 @@ LIBRARY_TIMEOUT: Final = httpx2.Timeout(5.0)
 """The default of httpx2, too short for many calls: `HTTP_TIMEOUT` replaces it."""
 
 MIN_CONNECTIONS: Final = 50
-"""Minimum limit on connections, however small ``max_in_flight`` is: each event stream holds one."""
+"""Minimum connections for a small ``max_in_flight``; each event stream holds a connection."""
 
 SPARE_CONNECTIONS: Final = 4
 """Connections beyond one per request in flight: notifications, a probe, a cancellation, the end of the session."""

@@ -1,11 +1,10 @@
 """Judge redirects and answers over HTTP, and build errors for failures.
 
-Servers send wrong HTTP statuses, and answers with wrong ids or none. So each id is checked: an answer to another
-request would give a caller the result of another call. `HttpFailures` builds the errors about one server, and masks
-foreign text.
+Servers send wrong HTTP statuses, and wrong or missing ids. Each id is checked, so no caller gets the result of another
+call. `HttpFailures` builds the errors about one server, and masks foreign text.
 
 Owns: nothing.
-Writes: the id of each checked answer, replaced by the id of its request; the text of exceptions, to mask credentials.
+Writes: ids of answers; texts of exceptions.
 Calls: transports.
 """
 

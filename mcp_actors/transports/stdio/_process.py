@@ -1,11 +1,11 @@
 """Start, watch and stop a server process, and read its stderr.
 
 The process may be a wrapper such as ``npx``, with the real server as its child. So signals go to a whole process group,
-which the process leads. Once the leader is reaped and the group is empty, the system may reuse the number. So the
-leader is reaped only after the connection has ended.
+which the process leads. The system may reuse the number of an empty group, so the leader is reaped only after the
+connection has ended.
 
 Owns: the process and its pipes; the thread that starts it; the task that awaits its exit; the last 64 KiB of stderr.
-Writes: signals to the group; lines of stderr and sent signals, to the log. Reads ``/proc``.
+Writes: signals to the group; the log. Reads ``/proc``.
 Calls: transports, _command.
 """
 
