@@ -2,11 +2,11 @@
 #
 #   L5  cli       __main__   _pytest_plugin   the command line; fixtures; no other folder imports them
 #   L5  hosts                                 gateways that a cluster places on its nodes
-#   L4  bridge    adapters   sync             callers: asyncio programs; agent frameworks; threads
+#   L4  bridge    adapters   sync             asyncio programs; agent frameworks; threads
 #   L4  testing   observe    gateway          tools for tests; metrics and health; one server for many clients
 #   L3  servers                               one MCP server = one actor; groups of servers
-#   L2  transports                            the ways to a server: pipes, sockets, HTTP, objects
-#   L1  kernel    catalog    config           actors without MCP; tools as data; the servers to connect to, as data
+#   L2  transports                            the ways to a server: pipes, sockets, HTTP, in process
+#   L1  kernel    catalog    config           actors without MCP; tools; configuration
 #   L1  auth                                  OAuth: the sign-in, tokens and token stores
 #   L0  _errors   _backoff _collapse _exports errors; delays; exception groups; publishing names
 #   L0  _foreign  _text _json _pickling       users' objects; foreign text; foreign JSON; pickling

@@ -1,10 +1,10 @@
 """The error tree of the package.
 
-An error in a server's answer is an `mcp.MCPError` and not in the tree. The code that raises an error writes the
-message: who failed, what happened and what to do. Facts, such as an exit code, are attributes.
+An error in a server's answer is an `mcp.MCPError`, outside this tree. The code that raises an error writes the message:
+who failed, what happened and what to do. Facts, such as an exit code, are attributes.
 
 Owns: nothing.
-Writes: ``__module__``, ``__dir__`` and annotations of the classes.
+Writes: ``__module__``, ``__dir__`` and annotations of error classes.
 Calls: _exports, _pickling.
 """
 
@@ -31,9 +31,9 @@ ServerState = Literal[
 class McpActorsError(_pickling.Portable):
     """Base of the errors of this package. Misuse is a `TypeError`, `ValueError` or `RuntimeError` instead.
 
-    Copies and pickles keep the attributes, the notes and the cause. A cause that cannot be pickled is replaced by an
-    exception whose text is the class and text of the cause. An error rebuilt from ``args``, as by Celery's JSON
-    results, keeps class and text, but has default attributes: ``outcome`` is ``"unknown"``.
+    Copies and pickles keep the attributes, the notes and the cause. A cause that cannot be pickled becomes an exception
+    that names the cause's class and text. An error rebuilt from ``args``, for example by Celery, keeps only class and
+    text. ``outcome`` is then ``"unknown"``.
     """
 
 

@@ -1,17 +1,16 @@
 """Run Trio around a block of asyncio code.
 
 The main task of a Trio run opens servers or a supervisor, and closes them when the asyncio block ends. The block may
-end by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a closed event loop.
+also end by a cancellation, Ctrl-C or a failure of Trio.
 
 | the block | the Trio run |
 |---|---|
 | is left | ends before ``__aexit__`` returns |
-| is dropped (`GeneratorExit`, or never left) | ends before the program; a guest outside the main thread perhaps not |
-| is still open after its task has ended, and Trio's side fails | ends by itself |
+| is dropped (`GeneratorExit`, or never left) | usually ends before the program |
 | is left in a forked process | goes on in the parent |
 
-Owns: the Trio run; the thread of the run, or the turns of a guest run; each `ThreadLane`; an exit handler.
-Writes: the state of the `Bridge`; signal handlers. Cancels the block's task, and running callbacks of the program.
+Owns: the Trio run; the run's thread; turns of a guest run; `ThreadLane` objects; an exit handler.
+Writes: the state of the `Bridge`; signal handlers. Cancels the task of the block, and tasks of callbacks.
 Calls: _bridge, _signals.
 """
 

@@ -1,7 +1,6 @@
 """Connect once and print the answer: ``call``, ``tools`` and ``graph``.
 
-Servers write schemas, so depth, width and length of a shown schema are bounded. Credentials are masked in descriptions,
-in schemas and in the printed error of a failed tool, but not in results.
+Large schemas are shortened. Credentials are masked in descriptions, schemas and printed errors, but not in results.
 
 Owns: the progress bar.
 Writes: results and messages, through `Output`.

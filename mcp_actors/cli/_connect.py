@@ -33,7 +33,7 @@ Settled: TypeAlias = Callable[[ServerGroup, ServerRef], Awaitable[None]]
 """Called for each server that has connected or failed."""
 
 UNLIMITED: Final = sys.maxsize
-"""No limit: the user wants all servers of the file."""
+"""Value of ``max_servers``. The user wants all servers of the file."""
 
 REPORT_EVERY: Final = 5.0
 """Seconds between progress lines about a slow start."""

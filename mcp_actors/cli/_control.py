@@ -1,7 +1,7 @@
 """Ask running daemons: ``status``, ``restart`` and the like.
 
-An editor starts a daemon for a file, by ``attach``. The name of the daemon's socket depends on the editor's environment
-variables, and a shell rarely has equal ones. So a command asks each control socket of this user; daemons of other files
+An editor starts a daemon for a file, by ``attach``. The daemon's socket name depends on the editor's environment
+variables, and a shell's variables may differ. A command asks every daemon of this user, and daemons of other files
 decline.
 
 Owns: a connection to one daemon at a time.

@@ -1,8 +1,8 @@
 """Configuration of servers as frozen, validated data, and its loaders.
 
-Start with `ServerConfig`: a name, a transport and policies. `load_config` reads the files of many clients. A `Source`
-is a file, a directory, a database table or an object of the program, which a group can follow. Nothing here starts or
-contacts an MCP server. Only `PostgresSource` and `SqliteSource` write, to their database.
+Start with `ServerConfig`: a name, a transport and policies. `load_config` reads the files of many clients. A group can
+follow a `Source`, for example a file or a database table. Nothing here starts or contacts an MCP server. Only
+`PostgresSource` and `SqliteSource` write, to their database.
 """
 
 from __future__ import annotations

@@ -36,12 +36,12 @@ REPORT: Final = 60.0  # seconds between log lines about dropped messages
 
 
 class Budget:
-    """The budget of a run. Participants have the ``identity`` of a client: "" in a gateway with one identity.
+    """The budget of a run. Each participant has a client's ``identity``, empty in a gateway with one identity.
 
     ============  ======================================  ==================================================
     participant   counted                                 asked to
     ============  ======================================  ==================================================
-    holder        bytes for a client (``waiting``)        drop bytes (``give_back``), oldest ``moved`` first
+    holder        bytes for a client (``waiting``)        drop bytes (``give_back``)
     source        bytes of requests (``request_bytes``)   nothing
     owner         a session's ``processes``               end (``outlet.end``) if idle (``idle_since``)
     ============  ======================================  ==================================================

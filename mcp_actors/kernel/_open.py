@@ -3,9 +3,8 @@
 The root actor and the user's block share a nursery. Either may fail, or both, and a cancellation or Ctrl-C may come at
 any moment. The user must get one exception that says why, after a bounded clean-up.
 
-Owns: the record, mailbox, event hub and tasks (owner, `Sweeper`, `_end`) of the root actor; the nursery around the
-block.
-Writes: `Record.opened` and `Sender.calls` of an actor that opens a tree, and events into its hub. Emits `Stopped`.
+Owns: the root actor's record, mailbox, event hub and tasks; the nursery around the block.
+Writes: `Record.opened`, `Sender.calls` and event hub of the opening actor. Emits `Stopped`.
 Calls: _actor, _circles, _envelope, _events, _incarnation, _mailbox, _record, _ref, _requests, _restart, _supervisor.
 """
 

@@ -1,7 +1,7 @@
 """Report to observers how each attempt of a request ended.
 
 A request has one attempt, and one more for each retry. Each attempt must be reported exactly once (decision 53), even
-if its caller leaves.
+if the caller leaves.
 
 Owns: the functions that `CallObserver.counter` has returned, for the lifetime of a server.
 Writes: the log, if an observer raises.

@@ -4,8 +4,7 @@ The SDK's `ClientSession` takes a `LinkDispatcher` as ``dispatcher``. Each notif
 arrival, before the answer that follows. User code runs in other tasks, and cannot hold up the reader.
 
 Owns: the tasks that answer the server's requests and deliver progress reports.
-Writes: the link, its `Lifeline` and `RequestTable` (closed at the end); params of requests (progress token, trace);
-deadlines of callers; spans; the log.
+Writes: the link; its `Lifeline` and `RequestTable`; params of requests; deadlines of callers; spans; the log.
 Calls: transports, _eras.
 """
 

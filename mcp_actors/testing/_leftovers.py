@@ -1,10 +1,9 @@
 """Find processes, descriptors, threads and asyncio tasks that a test leaves behind.
 
-Some leftovers go away within moments, so all but child processes get `GRACE` seconds; children are killed, and the next
-test starts clean.
+Descriptors, threads and tasks get `GRACE` seconds to go away. New child processes are killed.
 
-Owns: on macOS, a ``ps`` process.
-Writes: kills and reaps new child processes; runs the garbage collector; blocks while waiting.
+Owns: a ``ps`` process, on macOS.
+Writes: signals to new child processes. Reaps the children, runs the garbage collector, and blocks while waiting.
 Calls: nothing.
 """
 
@@ -26,8 +25,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 T = TypeVar("T")
 
 GRACE: Final = 10.0
-"""Seconds for descriptors, threads and tasks to go away: a worker thread of Trio works on after handing over its
-result."""
+"""Seconds for descriptors, threads and tasks to go away."""
 
 
 class ChildProcess(NamedTuple):

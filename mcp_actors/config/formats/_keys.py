@@ -1,7 +1,7 @@
-"""Map an entry's keys to fields; parse settings, OAuth and tools.
+"""Read the keys of an entry, including settings, OAuth and tools.
 
-An entry describes a server. MCP clients name a field differently (``env``, ``environment``), and all names are read;
-`Fields` refuses an entry that sets a field twice.
+An entry describes a server. MCP clients use different keys for a field (``env``, ``environment``), and all are read.
+`Fields` refuses two keys for a field.
 
 Owns: nothing.
 Writes: the given `Fields`; warnings, through `Surroundings.warn`.

@@ -1,4 +1,4 @@
-"""Send requests over a pipe without a task; end a connection.
+"""Send requests over a pipe without a task, and end connections.
 
 Most requests (`PlainRequest`) need only a line in each direction. The step of the caller, or the step that frees a
 slot, gives the line to the `Pipe`; the step that reads the answer settles the message. A pipe may *refuse* a line,
@@ -9,13 +9,12 @@ a line is             the caller leaves, or its deadline expires           the c
 ====================  ===================================================  =============================================
 refused by the pipe   the message is withdrawn from the mailbox            the message stays in the mailbox
 collected             the line is dropped; the server learns nothing       the message returns to its old place
-begun                 the server is sent a notice; the slot is free once   the kernel answers: outcome unknown
-                      the notice is begun
+begun                 the server is sent a notice                          the kernel answers: outcome unknown
 ====================  ===================================================  =============================================
 
-Owns: the plain requests under way; a task for each that needs a second answer; the end of a connection (`WindDown`).
-Writes: lines and `RequestTable` of the `Pipe`; answers; deadlines; spans; reports; kept resources; the log. Unwritten
-messages go back to the actor's mailbox.
+Owns: the plain requests under way; a task for each request with a second answer; the `WindDown`.
+Writes: lines and `RequestTable` of the `Pipe`; replies; deadlines; spans; progress reports; kept resources; the actor's
+mailbox; the log.
 Calls: kernel, servers, servers.requests, transports.
 """
 

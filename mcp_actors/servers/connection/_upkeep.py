@@ -2,11 +2,11 @@
 
 A task must neither overload its server nor give up silently: `Pace` delays requests for changed lists, and failed
 attempts are repeated with a back-off (`keep_trying`). A connection that is too old, or unused for too long, is reported
-(`report_lifetime`). Connects ask a person to sign in at most twice per hour.
+(`report_lifetime`). Connecting asks a person to sign in at most twice per hour.
 
 Owns: nothing; the connection's actor starts the tasks.
-Writes: requests for lists, to that actor's mailbox; the record (stale lists, retirement, questions to a person); all
-deadlines of the server, stopped while a person signs in; the store of tokens; the log.
+Writes: list requests, into the actor's mailbox; stale lists, retirement and questions of the record; the server's
+deadlines; the token store; the log.
 Calls: auth, config, servers, servers.requests, transports.
 """
 

@@ -4,8 +4,8 @@ A wish (`Wanted`) says what a server should do. Each server has at most one loop
 newer wish ends a waiting step early, so a stop overtakes a connect that hangs.
 
 Owns: the set of servers whose loop runs; tasks that watch wishes, drain servers, or receive signals.
-Writes: records, roster, `CatalogMemory`, events and log; wishes, if the group ends or requests wait for a lazy server;
-child tables of supervisors. At a signal, cancels the group's block and raises `SystemExit`.
+Writes: wishes; records; the roster; `CatalogMemory`; child tables of supervisors; events; the log. Cancels the group's
+block, and raises `SystemExit`, at a signal.
 Calls: servers, servers.record, servers.ref, _tree.
 """
 

@@ -1,10 +1,10 @@
 """Health of a server and of its connections.
 
-`ConnectionHealth` counts failures since the last answer, schedules checks, and decides on restarts. The hard part is a
-process that is busy, suspended, or gone while another process holds its pipes (`ConnectionHealth.verdict`).
+`ConnectionHealth` counts failures since the last answer, schedules checks, and decides on restarts. A silent process
+may be busy, suspended or dead.
 
 Owns: the failures, the next check and the last result of each connection.
-Writes: ``on_exit`` of the link's `Lifeline`. Calls `on_change`. `keep_checking` sends the checks and ends connections.
+Writes: ``on_exit`` of the link's `Lifeline`. Calls `on_change`.
 Calls: servers.
 """
 
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 class ConnectionHealth:
     """The health of one connection, kept across reconnects.
 
-    It says when a check is due. A check needs no slot and passes the requests in the mailbox. Any answer resets the
-    failures.
+    A check needs no slot, and overtakes requests in the mailbox. Any answer resets the failures.
 
     A changed configuration replaces `policy`. `on_change`, called when the condition changes, is set by the record.
     `pings` is True if the server answered ``ping``, None until known. `actor` is the name of the connection's actor.

@@ -4,8 +4,8 @@ A subscription collects changed resources for its reader. The hard part is gaps:
 reconnecting, or after the stream of changes has ended, and repeats nothing later. A renewed subscription therefore
 reports every resource as changed once (`ResourceUpdated.missed`).
 
-Owns: subscriptions, listeners, pages reported as done; the nursery for most tasks of a connection (`open_incoming`).
-Writes: the log, for a listener that raises. Calls the subscribing connection.
+Owns: subscriptions; listeners; `DonePages`; the nursery of `open_incoming`.
+Writes: the log. Runs listeners and methods of the `SubscribingConnection`.
 Calls: nothing.
 """
 

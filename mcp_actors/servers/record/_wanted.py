@@ -34,14 +34,13 @@ UP: Final[frozenset[ServerState]] = CONNECTED | {"connecting", "backoff", "stopp
 class Wanted:
     """The current wish about a server, as one value.
 
-    Each server has one such value (`ServerLife.wanted`), with one writer (`ServerLife.want`). Each new value is a wish
-    and has the next number; only `used` and `moved` keep the number.
+    Each server has one value, `ServerLife.wanted`, with one writer, `ServerLife.want`. Each wish has the next number.
 
     Attributes:
         config: the wanted configuration. The record keeps the previous one until the connection with it has ended.
         mode: ``run``: connect. ``rest``: connect at the next use. ``stop``: connect only after a start. ``leave``:
             never connect again.
-        generation: the number of wishes up to now.
+        generation: the number of the latest wish.
         fresh: the number of a wish; connections begun earlier end, once their requests have ended.
         cut: the number of the last stop; connections begun earlier end at once, with their requests.
         departure: why the server leaves, or None. ``"block"``: the block of the group has ended. ``"signal"``: a signal

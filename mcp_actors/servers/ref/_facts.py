@@ -1,7 +1,7 @@
 """Facts about a server that programs read through any reference.
 
-`ServerFacts` is the base of `ServerRef`, and of the views in ``bridge`` and ``sync``. Any thread may read the members:
-they read single values, and copies made in one step.
+`ServerFacts` is the base of `ServerRef`, and of the views in ``bridge`` and ``sync``. Any thread may read the members.
+A member reads one value, or copies values in one step.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,7 +1,7 @@
 """The reference to one server that users hold, valid across restarts.
 
-Each method checks its arguments in the caller's step, so mistakes are raised where they are made. Requests go to the
-`Caller`, starts and stops to ``_operations``, approvals to the catalogue, and sign-ins to ``connection``.
+Each method checks its arguments in the caller's step. Requests go to the `Caller`, starts and stops to ``_operations``,
+approvals to the catalogue, and sign-ins to ``connection``.
 
 Owns: nothing; `check_health` runs a task for each replica.
 Writes: the mailboxes of the server's actor and the lifecycle actor; deadlines; approved tools; the token store.

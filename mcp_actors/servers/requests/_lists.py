@@ -5,7 +5,7 @@ the catalogue; the rest of its page is kept. A list that is too large raises `Li
 small parts, with checkpoints between.
 
 Owns: nothing.
-Writes: the lists of resources and prompts in the server's record; the catalogue's reports and `lasting`.
+Writes: lists of resources and prompts in the record; `lasting` and reports of the catalogue.
 Calls: config, servers, transports, _request.
 """
 

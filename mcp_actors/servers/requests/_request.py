@@ -1,11 +1,9 @@
 """Base classes of messages to a server actor, and argument checks.
 
-Every call creates a request, so the classes save time where they can. A `PlainRequest` is one message and one answer,
-unless the server refuses its headers, asks for input, or leaves the result to an extension. Retries are decided in
-``ref``.
+A `PlainRequest` is usually one message and one answer. Retries are decided in ``ref``.
 
-Owns: nothing; a request belongs to its caller and, once sent, to the connection.
-Writes: deadlines; `NextConnect.own_levels`; parsed answers; the mailbox of the server actor. Runs progress callbacks.
+Owns: nothing.
+Writes: deadlines; `NextConnect.own_levels`; `LastAnswer`; the mailbox of the server actor. Runs progress callbacks.
 Calls: catalog, config, kernel, servers.
 """
 

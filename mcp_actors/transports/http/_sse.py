@@ -1,7 +1,7 @@
 """The link over HTTP with SSE, the transport of 2024-11-05.
 
-One event stream carries all messages of the server, and the first event names the endpoint for all posts. A post may
-fail or wait, so background tasks post all messages except `INITIALIZED`. The end of the stream ends the connection.
+One event stream carries all messages of the server, and the first event names the endpoint for all posts. Background
+tasks post most messages. The end of the stream ends the connection.
 
 Owns: the event stream, in the task of the link, and the tasks of posts.
 Writes: the link's `RequestTable` and `Lifeline`; messages, to the session; the log.

@@ -2,8 +2,8 @@
 
 There is no process: the connection ends with the socket. Only health checks notice a frozen gateway or a lost network.
 
-Owns: the socket, and the task that writes the backlog of lines.
-Writes: the `Lifeline`; the secret, to the masker. A thread reads the secret's file.
+Owns: the socket; the task that writes the backlog of lines; a thread that reads the secret's file.
+Writes: the `Lifeline`; secrets of the masker.
 Calls: config, transports, transports.stdio, _handshake.
 """
 

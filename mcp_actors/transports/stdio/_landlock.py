@@ -4,7 +4,7 @@
 
     python -I -S -B _landlock.py RULES PROGRAM COMMAND [ARGUMENT …]
 
-RULES is JSON: files, ports, signals, and variables to set unless set already. PROGRAM is a path, and COMMAND its
+RULES is JSON: permitted files, ports and signals, and default environment variables. PROGRAM is a path, and COMMAND its
 ``argv[0]``. Landlock restricts files and TCP ports; a filter (seccomp) refuses system calls that Landlock does not
 restrict.
 

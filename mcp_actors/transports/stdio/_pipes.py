@@ -1,10 +1,9 @@
 """Read and write the messages of a process through its pipes.
 
-Most messages pass through no task or channel, which saves a quarter to a third of a small request's cost. In return, a
-reader that always finds data must yield to other tasks, and a cancelled writer must never leave half a line in the
-pipe.
+Most messages pass through no task or channel, which saves a quarter or more of a small request's cost. A reader that
+always finds data must yield to other tasks. A cancelled writer must never leave half a line in the pipe.
 
-Owns: unparsed bytes of stdout; bytes and lines that wait for stdin; the link's `IncomingRequests`; not the descriptors.
+Owns: unparsed bytes of stdout; bytes and lines that wait for stdin; the link's `IncomingRequests`.
 Writes: the server's stdin; the link's `Lifeline` and `RequestTable`; `OutgoingLine.sent`; the log.
 Calls: transports.
 """
