@@ -1,7 +1,7 @@
 """Compute delays between attempts; end sleeps on time after a suspend.
 
-A `Backoff` needs no clock, and the caller passes random numbers. So delays can be printed and tested in advance.
-`sleep_through_suspend` checks the wall clock too, because Trio's clock stops while a machine is suspended.
+A `Backoff` uses no clock, and the caller passes random numbers. `sleep_through_suspend` checks the wall clock too,
+because Trio's clock stops while a machine is suspended.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,7 +1,7 @@
 """Raise an `ImportError` if the SDK is too old or hidden.
 
-A program's file ``mcp.py`` hides the SDK. An old SDK lacks names. Python's errors (a circular import, a missing name)
-suggest no remedy, so this file is imported before `mcp`.
+A program's file ``mcp.py`` hides the SDK. Python's errors (a circular import, a missing name) suggest no remedy, so
+this file is imported before `mcp`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def sdk_problem() -> str | None:
     try:
         installed = version("mcp")
     except PackageNotFoundError:
-        return None  # perhaps without metadata, as in a zip file; the import finds out
+        return None  # perhaps installed without metadata, as in a zip file
     number = re.match(r"(\d+)\.(\d+)", installed)
     if number is None or (int(number[1]), int(number[2])) >= OLDEST:
         return None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..catalog import CatalogTool
 
-# Remedy → the options of `agent_framework.MCPTool` and its subclasses that it replaces.
+# Remedy → options of `agent_framework.MCPTool` and its subclasses.
 MCP_TOOL_OPTIONS: Final = {
     "set approval": "approval_mode",
     "set source_id": "name",

@@ -1,7 +1,7 @@
 """Offer the tools of a group to LangChain.
 
-A `StructuredTool` of LangChain keeps some arguments (``config``) for itself; a tool made here passes all arguments to
-the server. This file needs only ``langchain_core``; ``_langchain_middleware`` needs all of LangChain.
+Tools made here pass all arguments to the server. This file needs only ``langchain_core``; ``_langchain_middleware``
+needs all of LangChain.
 
 Owns: nothing; each tool holds the `Offer` of the group.
 Writes: nothing.
@@ -41,13 +41,13 @@ async def langchain_tools(
 ) -> list[StructuredTool]:
     """Return the current tools of a group as tools of LangChain, under their public names.
 
-    The loop of an agent may call this function at each turn: with ``tool_cache``, no request is sent to a server. A
-    `LangChainMiddleware` shows the tools of each turn to an agent that is built once.
+    An agent's loop may call this function at each turn; with ``tool_cache`` it sends no request. For an agent that is
+    built once, use a `LangChainMiddleware`.
 
     The message of a tool holds a text, or a list of blocks if the result has several parts or is not text. Structured
-    content becomes a text, and is left out if another text says the same. The artifact is the whole result, as on the
-    wire. A tool that reports a failure raises ``ToolException``. Errors of the call (`McpActorsError`, `mcp.MCPError`)
-    are raised unchanged, or, with ``handle_tool_error``, become the cause of a ``ToolException``.
+    content becomes a text, unless another text says the same. The artifact is the whole result, as on the wire. A tool
+    that reports a failure raises ``ToolException``. Errors of the call (`McpActorsError`, `mcp.MCPError`) are raised
+    unchanged, or, with ``handle_tool_error``, become the cause of a ``ToolException``.
 
     **Cancellation** of a tool cancels its call, at the server too, and is not an output of the tool. The tools are
     awaited; a synchronous ``invoke`` is refused. A pickled tool can be read and shown to a model, but not called.

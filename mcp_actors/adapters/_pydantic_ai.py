@@ -1,7 +1,7 @@
 """Offer a group to Pydantic AI as a toolset.
 
-Durable execution is the hard part: a recovery runs the code of a workflow again, and only results of its steps are
-recorded. Pydantic AI turns the calls of a `DynamicToolset` into steps, so `PydanticAIToolset` is a subclass.
+After a crash, durable execution runs a workflow again, except its recorded steps. Pydantic AI makes steps of the calls
+of a `DynamicToolset`, the base of `PydanticAIToolset`.
 
 Owns: nothing; tools are not kept between turns.
 Writes: nothing.

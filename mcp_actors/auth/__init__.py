@@ -1,11 +1,11 @@
 """Sign in to servers over HTTP by OAuth 2.1.
 
-Give `OAuth()` to `mcp_actors.Http` as ``auth``. `sign_in` and ``mcp-actors login`` ask a person; tokens are kept in a
-store, by default in files that the processes of a user share, and are refreshed by one process at a time. `sign_out`
+Give `OAuth()` to `mcp_actors.Http` as ``auth``. `sign_in` and ``mcp-actors login`` ask a person. A token store keeps
+the tokens, by default in files that a user's processes share. One process at a time refreshes a token. `sign_out`
 removes tokens, and revokes them if the authorization server offers revocation.
 """
 
-# Begin to read in ``_tokens`` (for a connection) or ``_sign_in`` (for a person).
+# ``_tokens`` serves connections; ``_sign_in`` asks a person.
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ moment. Still each request is answered exactly once, and no item of a stream is 
 
 Owns: the requests of a `Bridge`; the eventfd of a `ThreadLane`, and Trio's task that reads it; the asyncio tasks of an
 `AsyncioStream`.
-Writes: the log; tasks in the nursery of ``_block`` or ``_open``.
+Writes: the log; tasks of requests in `Bridge.nursery`.
 Calls: kernel.
 """
 

@@ -1,10 +1,10 @@
 """Receive signals where Trio runs next to an event loop.
 
 Python runs handlers in the main thread only, between any two lines. Trio may run in another thread, or as a guest whose
-scheduler a handler must not interrupt. Nothing is installed outside the main thread.
+scheduler a handler must not interrupt.
 
 Owns: the pipe of a `SignalWakeup`, read by the event loop.
-Writes: handlers of SIGINT and SIGTERM, and the wake-up descriptor; restores the previous ones, unless replaced since.
+Writes: handlers of SIGINT and SIGTERM; the wake-up descriptor.
 Calls: nothing.
 """
 
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 class InterruptGuard:
     """A handler for SIGINT that delays the previous handler while the guest runs protected code.
 
-    The guest's code runs in turns, and in steps of the bridge between turns. All other code is the host's, and is
-    interrupted as without a guest.
+    The guest's code runs in turns, and in steps of the bridge between turns. All other code is the host's.
     """
 
     def __init__(self) -> None:

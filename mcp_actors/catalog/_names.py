@@ -31,8 +31,8 @@ from .._text import some_of
 # --- Public names -----------------------------------------------------------------------------------------------------
 
 # A template (`DEFAULT_NAMING`) makes a public name from the names of server and tool. A public name has 1 to 64 of the
-# characters ``A-Z a-z 0-9 _ -``. A name that breaks this rule is changed, and then two may be equal. So a name that
-# could mean more than one tool ends in a short hash of both names:
+# characters ``A-Z a-z 0-9 _ -``. Illegal names are changed, and two may then be equal. So a name that could mean more
+# than one tool ends in a short hash of server and tool:
 #
 # - a name in which a character was replaced, or which was shortened;
 # - a name of a tool whose server's name contains ``__`` or ends in ``_``: the separator ``__`` is ambiguous;

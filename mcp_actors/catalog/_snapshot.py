@@ -3,7 +3,7 @@
 A snapshot is made in one step of the event loop, which must be short even with thousands of tools. So each tool is
 prepared before (`CatalogEntry`), and a snapshot reuses the parts of unchanged servers.
 
-Owns: the variants in each `CatalogEntry`, added when needed.
+Owns: the variants of each `CatalogEntry`.
 Writes: nothing.
 Calls: _names, _pins, _tools.
 """
@@ -24,13 +24,11 @@ from ._tools import CatalogTool, ListedTool
 
 # --- A listed tool ----------------------------------------------------------------------------------------------------
 
-# An entry has the tool's names, and a frozen `CatalogTool` for each usual state of the server. A snapshot only moves
-# these tools between dicts. A tool remembered from an earlier run is prepared as ``deferred`` only, until the server
-# connects.
+# An entry has the tool's names, and prepared `CatalogTool` objects. A snapshot only moves these between dicts.
 
 
 def place_of(*, available: bool, deferred: bool) -> int:
-    """Return the index in `CatalogEntry.variants` for these marks."""
+    """Return an index in `CatalogEntry.variants`."""
     return available + 2 * deferred
 
 
@@ -40,7 +38,7 @@ class CatalogEntry:
 
     Attributes:
         name: names that depend on no other tool.
-        variants: the tool under ``name.base``, with each pair of marks (see `place_of`); None if not prepared.
+        variants: the tool under ``name.base``, at each `place_of`; None if not prepared.
     """
 
     name: ToolName

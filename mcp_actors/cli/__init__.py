@@ -3,8 +3,7 @@
 `main` is the program; ``mcp-actors --help`` lists the commands.
 """
 
-# An import of this folder loads only ``_interrupt``: Ctrl-C needs a handler before the slow imports. `main` calls
-# ``_start``, which prepares the process and returns `run`; `run` imports the code of the command.
+# An import of this folder loads only ``_interrupt``, because Ctrl-C needs a handler before the slow imports.
 
 from __future__ import annotations
 
@@ -21,11 +20,10 @@ def main() -> None:
     """Run the command in the arguments of this process, and exit with its code.
 
     0 is success, 1 a failed server, tool or file, 2 invalid arguments, 3 a missing sign-in, 78 a file that `serve` or
-    `ui` cannot use, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. These signals stop the servers, but SIGHUP reloads the file of
-    `serve` and `ui` unless their terminal was closed.
+    `ui` cannot use, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. These signals stop the servers. But `serve` and `ui` reload
+    their file on SIGHUP, unless their terminal was closed.
     """
-    # By default these signals end the process. Drop them during the imports, until `serving` receives them: the file is
-    # read later, so no reload is lost.
+    # By default these signals end the process. Drop them until `serving` receives them; the file is not read yet.
     serves = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2) if sys.argv[1:2] in (["serve"], ["ui"]) else ()
     for number in serves:
         if signal.getsignal(number) is signal.SIG_DFL:

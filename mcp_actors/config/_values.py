@@ -1,7 +1,6 @@
-"""Values that may hold a credential: expand, mask, hold and resolve them.
+"""Expand, mask, hold and resolve values that may be credentials.
 
-Masking must keep a URL or command line recognizable, and hide a secret wherever people write one. No function keeps a
-resolved value.
+Masking must hide secrets, but keep a URL or command line recognizable.
 
 Owns: nothing.
 Writes: nothing. Calls the user's functions.
@@ -30,10 +29,10 @@ from ._validators import a_type, refused, refused_type
 
 
 MAX_DEFAULT_DEPTH: Final = 16
-"""Nesting depth of defaults (``${A:-${B:-…}}``). Four levels are rare; deep nesting could exhaust the stack."""
+"""Maximum nesting of defaults (``${A:-${B:-…}}``). Deep nesting could exhaust the stack."""
 
 MAX_EXPANDED: Final = 1024 * 1024
-"""Characters of an expanded string. Linux accepts an eighth of this in one argument."""
+"""Maximum characters of an expanded string."""
 
 MAX_REFERENCES: Final = 1000
 """References in one string, including defaults; parsing a million takes half a minute."""

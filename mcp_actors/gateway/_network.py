@@ -1,7 +1,7 @@
 """Admit clients over TCP.
 
-Strangers must not keep clients out. A connection has one try, limited to `HANDSHAKE_SECONDS` and `MAX_LINE` bytes, to
-prove the secret and name a server.
+Connections without the secret must not exclude clients. A connection has one try, limited to `HANDSHAKE_SECONDS` and
+`MAX_LINE` bytes, to prove the secret and name a server.
 
 Owns: nothing.
 Writes: handshake lines to the client; options of the client's socket; the log.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 MAX_UNPROVEN: Final = 100
-"""Maximum of connections without a proven secret. One more replaces the oldest."""
+"""Maximum of connections without a proven secret. A further connection replaces the oldest."""
 
 
 @frozen

@@ -1,8 +1,8 @@
 """Run a gateway in an actor of Ray, and find it.
 
 Ray places, names and restarts a `RayHost`, whose gateway runs in a thread with Trio. A restarted actor may be on
-another node, so `Socket` asks Ray for the address at each connect, in a thread (`ray_address`). A failure of the
-gateway is logged, and ends the process.
+another node, so `ray_address` asks Ray at each connect of a `Socket`. A failure of the gateway is logged, and ends the
+process.
 """
 
 from __future__ import annotations

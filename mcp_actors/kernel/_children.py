@@ -1,11 +1,12 @@
 """Start and stop the children of a supervisor, in order.
 
-Requests to change the child table overlap with failures and starts, but each needs the table that the last one left. So
-one task, the manager, takes jobs from a queue. `Recovery` in ``_supervisor`` decides about failures.
+Requests, failures and starts overlap, but changes of the child table must not. So one task, the manager, takes jobs
+from a queue. `Recovery` in ``_supervisor`` decides about failures.
 
 Owns: the child table, the job queue, the manager, and the owner tasks of children; with parallel starts, also a task
 for each awaited start or end.
-Writes: the supervisor's record, end and `awaits`; records and mailboxes of all actors below; answers to requests.
+Writes: the record of the supervisor; the end and `awaits` of its incarnation; records and mailboxes of all actors
+below; answers to requests.
 Calls: _actor, _circles, _incarnation, _record, _ref, _table.
 """
 

@@ -1,16 +1,15 @@
 """Detect calls that would deadlock, and note for whom a task works.
 
 A circle of calls would hang forever, silently; the call that closes the circle raises an error instead. The check must
-cost nearly nothing while nothing is wrong, and never refuse a call that would return, except in a race of calls
-(`Node.needs_all`).
+be cheap, and never refuse a call that would return. A handler that races two calls is the exception (`Node.needs_all`).
 
 The wait-for graph is not stored, but walked when a node is about to wait::
 
     node                       waits for
     handler (`Envelope`)       calls made by the handler; children, if the message changes a child table
     `Incarnation`              while starting or ending: calls of its own code, handlers, and children that start or end
-    `Mailbox`                  messages in the actor's slots; while none are served, the incarnation that starts or ends
-    `ControlLane`              handlers of control messages; while none are served, as for the mailbox
+    `Mailbox`                  messages in the actor's slots, or an incarnation that starts or ends
+    `ControlLane`              handlers of control messages, or an incarnation that starts or ends
     manager (`Children`)       children that start or end
 
 Owns: the context variables `serving` and `_joined`, which say for whom a task works.
@@ -34,15 +33,15 @@ if TYPE_CHECKING:
 
 
 PRUNE_AT: Final = 8
-"""The length at which a list of awaited calls first drops answered calls; later, twice the rest plus `PRUNE_AT`."""
+"""The length at which a list of awaited calls first drops answered calls."""
 
 
 class Node:
     """A node of the wait-for graph.
 
     Attributes:
-        needs_all: whether the node is stuck only if all nodes that it waits for are (`Mailbox`, `ControlLane`). Others
-            are stuck if one is. So a handler that races two calls counts as stuck if one of them can never return.
+        needs_all: True if a node is stuck only when all its blockers are. Otherwise one stuck blocker suffices, even in
+            a handler that races two calls.
     """
 
     __slots__ = ()

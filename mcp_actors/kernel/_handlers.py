@@ -39,11 +39,10 @@ if TYPE_CHECKING:
 # --- Find the handler of a message ------------------------------------------------------------------------------------
 
 # The table of a class (class of messages → name of the method) is made with the class. A message without a handler is
-# refused when sent or, if the class of the actor was not known then, when taken.
+# refused when sent, or at the latest when taken.
 #
-# An overridden ``handle`` gets all messages. If its ``match`` has no case for a message, ``handle`` returns None. So
-# the answer None is an error, unless the ``Call[...]`` allows None and the annotation of ``handle`` includes the class
-# of the message.
+# An overridden ``handle`` gets all messages, and returns None if its ``match`` has no case. So None is an error, unless
+# the ``Call[...]`` allows None and the annotation of ``handle`` includes the class of the message.
 
 
 A = TypeVar("A")

@@ -3,12 +3,11 @@
 A `ConnectionSession` uses the SDK's `ClientSession` (`SdkListener`) for notifications and questions of the server, and
 a `LinkDispatcher` to carry messages.
 
-Instead of a result, a server may ask for input, or return a type that only an extension can turn into a result
-(`carry_on`).
+`carry_on` handles requests for input, and results that only an extension can finish.
 
 Owns: the `SdkListener`, the agreed version and capabilities of one connection; a task for each question in a request
 for input.
-Writes: params and headers of requests; results, corrected; ``version``, ``refusals`` and ``claimed`` of the dispatcher;
+Writes: params and headers of requests; received results; ``version``, ``refusals`` and ``claimed`` of the dispatcher;
 the log.
 Calls: config, transports, _dialects, _dispatcher, _eras.
 """

@@ -1,7 +1,7 @@
 """Use servers without an event loop: in scripts, threads and job queues.
 
-`open_servers` runs Trio in a thread around a ``with`` block, and yields a `SyncServerGroup` of `SyncServerRef`; any
-thread may call them. `fail_after` limits the calls of a block of code.
+`open_servers` runs Trio in a thread, and yields a `SyncServerGroup` of `SyncServerRef` objects. Any thread may call
+them. `fail_after` limits the time of calls in a block.
 """
 
 from __future__ import annotations

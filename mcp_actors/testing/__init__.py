@@ -6,11 +6,10 @@ test leaves behind. pytest finds the fixtures ``scripted_server``, ``event_recor
 ``nothing_left`` by itself.
 """
 
-# ``_server`` has the `ScriptedServer` of a test, ``_behavior`` its script, faults and SDK server, ``_connections`` its
-# connections, and ``_relay`` the process over stdio.
-#
-# ``_pytest_plugin``, which pytest loads, imports this folder when a test names a fixture. The scripted server is
-# imported at its first use, so tests of actors alone do without the SDK's server.
+# ``_server`` has the `ScriptedServer`, ``_behavior`` its script, ``_connections`` its connections, and ``_relay`` its
+# process over stdio.
+# ``_pytest_plugin`` imports this folder when a test names a fixture. `ScriptedServer` is imported at its first use,
+# because it needs the SDK's server.
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Wake tasks of any event loop from any thread.
 
-A test and its actors may be in two threads (`mcp_actors.bridge`), and so may a scripted server and its client. Neither
-Trio's nor asyncio's events can be set from another thread.
+Actors and scripted servers may be in other threads than their test. Neither Trio's nor asyncio's events can be set from
+another thread.
 
 Owns: the wakers of waiting tasks.
-Writes: wakes the tasks, through Trio's token or asyncio's loop.
+Writes: callbacks into event loops, to wake tasks.
 Calls: nothing.
 """
 

@@ -1,7 +1,7 @@
 """Open a link with the configured transport, within the group's capacity.
 
-All servers of a group want to connect at once, and each stdio server is a process: `Capacity` hands out turns, in
-configured order, and limits processes. Credentials are resolved at each opening and not kept.
+A `Capacity` limits how many servers connect at once, and how many processes run. Credentials are resolved at each
+opening and not kept.
 
 Owns: the turns and the count of processes of a group. The caller owns an opened link.
 Writes: the log, and filters of loggers; the `Masker` of each link. Reads ``os.environ``.

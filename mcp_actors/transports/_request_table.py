@@ -5,7 +5,7 @@ another request. So ids are compared in one form (`comparable_id`), and an answe
 sent.
 
 Owns: the unanswered requests of a connection.
-Writes: the id and the outcome of a request. Wakes its task, or calls its ``on_outcome`` and ``report``.
+Writes: the id and the outcome of a request. Calls its ``on_outcome`` and ``report``.
 Calls: nothing.
 """
 

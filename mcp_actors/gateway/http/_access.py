@@ -1,10 +1,10 @@
 """Decide who may send requests over HTTP.
 
 A foreign page must not get in through a user's browser, so the ``Host`` and ``Origin`` of requests are checked. Tokens
-are the default on loopback too, because all users of a machine, and all containers on the host's network, reach it. A
-gateway without tokens (``--no-token``) listens on loopback only.
+are the default on loopback too, because other users, and containers on the host's network, reach it. A gateway without
+tokens (``--no-token``) listens on loopback only.
 
-Owns: the tokens (until `HttpDoor.use` replaces them), host names and origins of a gateway.
+Owns: the tokens, host names and origins of a gateway.
 Writes: a file with a new token, and its folder. Reads files of tokens.
 Calls: config, _wire.
 """

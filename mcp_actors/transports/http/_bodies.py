@@ -1,7 +1,7 @@
 """Watch and limit HTTP bodies, and parse event streams.
 
-Two questions are hard. May a request have left this process, and so have taken effect? Does a response belong to the
-request? A server decides how long and how compressed a body is, so long bodies are read in small pieces, within limits.
+A request may have taken effect after the HTTP client began to read its body. A response may have come before its
+request (see `Reads`). Long bodies are read in small pieces, within limits.
 
 Owns: the event that is arriving; the count of reads from a connection.
 Writes: ``sent`` of a `RequestUnderWay`; ``heard_at`` of the `Lifeline`; httpx2's ``Response.stream``, and ``read`` of

@@ -1,7 +1,7 @@
 """The HTTP session: state and streams that all requests share.
 
-A legacy server may give the session an id for later requests; a GET may open a stream of notifications. A modern server
-has neither. A broken stream of notifications is opened again, and the gap is reported.
+A legacy server may assign a session id, and stream notifications after a GET. A modern server has neither. A broken
+stream of notifications is opened again, and the gap is reported.
 
 Owns: the id and protocol version of the session; the notification streams.
 Writes: the `RequestTable`, `Lifeline`, `IncomingRequests`, `SkippedMessages` and `Background` of the link; the log.
