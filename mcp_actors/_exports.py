@@ -19,7 +19,7 @@ from typing import Any, ForwardRef
 
 _PACKAGE = __name__.partition(".")[0]
 _PLAIN = re.compile(r"(?:(?:str|int|float|bool|bytes|object|None)(?: \| (?!$))?)+")
-"""Matches annotations of builtins only, which need no `ForwardRef`: to make one is slow."""
+"""Matches annotations of builtins only, which need no slow `ForwardRef`."""
 
 
 def publish(module: str, namespace: dict[str, Any]) -> None:

@@ -26,8 +26,7 @@ T = TypeVar("T")
 # --- Make foreign text safe for logs and terminals --------------------------------------------------------------------
 
 # Escape sequences move the cursor of a terminal or rewrite the screen or the clipboard; a line break forges a log line;
-# bidirectional marks reorder words; zero-width characters hide words or make two names look alike. Programs get foreign
-# text unchanged.
+# bidirectional marks reorder words; zero-width characters hide words or make two names look alike.
 
 
 _READ_PER_SHOWN: Final = 8

@@ -1,11 +1,10 @@
 """Let Trio's side use functions, servers and signals of an asyncio program.
 
-A task on Trio's side waits while a task on the event loop runs a function of the program. Each task may be cancelled,
-and each side may end first.
+A task on Trio's side waits while a task on the event loop runs a function of the program. Either task may be cancelled,
+and either side may end first.
 
 Owns: on the event loop, the tasks that run functions; on Trio's side, a task for each connection to a `LoopServer`.
-Writes: ``callbacks``, ``adapted``, ``end_start`` of the `Bridge`; the log; handlers of signals. Resends a signal to
-this process if the loop is closed.
+Writes: ``callbacks``, ``adapted``, ``end_start`` of the `Bridge`; the log; handlers of signals. Resends signals.
 Calls: config, kernel, servers, transports, _bridge.
 """
 

@@ -4,7 +4,7 @@ The other program is the *host*; *our file* gets the host's servers. In the host
 servers, and all else stays, comments included. So the text is edited, not written anew from the parsed content.
 
 Owns: nothing.
-Writes: the host's file, a copy in the same folder, our file; messages, through `Output`.
+Writes: the host's file and its backup; our file; messages, through `Output`.
 Calls: config, config.formats, _config, _output.
 """
 

@@ -1,7 +1,7 @@
 """Review changed tools: ``pins show``, ``approve`` and ``reject``.
 
-A program with a ``catalog_store`` keeps each server's last listing there, and the pins of accepted tools. The program
-uses new pins from its next start. A change may consist of hidden characters, so changes are printed with escapes.
+A ``catalog_store`` keeps each server's last listing and the pins of accepted tools. A program uses new pins from its
+next start. A change may consist of hidden characters, so changes are printed with escapes.
 
 Owns: nothing.
 Writes: pins, in a ``catalog_store``; results and messages, through `Output`.

@@ -26,7 +26,7 @@ from . import _validators as check
 @check.brief
 @attrs.frozen(kw_only=True)
 class BreakerPolicy:
-    """The circuit breaker of a server: when requests fail at once, without being sent.
+    """The circuit breaker of a server.
 
     After `failures` consecutive failures the breaker opens: every request fails at once with `ServerUnavailable`, whose
     ``retry_at`` says until when. After `reset_after` seconds one request is sent as a probe. A success closes the

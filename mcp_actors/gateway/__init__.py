@@ -1,11 +1,10 @@
 """Serve a group of servers as one MCP server, for many clients.
 
-`serve` uses stdin and stdout, a unix socket or TCP. The command line ``mcp-actors serve`` does the same for a
-configuration file, over HTTP too.
+`serve` uses stdin and stdout, a unix socket or TCP. ``mcp-actors serve`` serves a configuration file, also over HTTP.
 """
 
 # ``_serve`` has the bytes of the clients, ``_session`` their messages, and ``_front`` their view of the group; ``http``
-# replaces ``_serve``. ``attach``, a program for clients over stdio, runs two files of this folder without the package.
+# replaces ``_serve``. ``attach`` runs ``_relay`` without importing ``mcp_actors``.
 
 from __future__ import annotations
 

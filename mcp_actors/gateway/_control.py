@@ -1,10 +1,10 @@
 """Answer ``mcp-actors status``, ``restart`` and the like in a daemon.
 
 Commands have their own socket: a program in a sandbox gets the clients' socket only, and can stop or reload nothing. A
-connection carries one request, a line of JSON, and the lines of the answer::
+request is one line of JSON, and the answer is several. Each connection carries one request::
 
     {"do": "restart", "file": "/home/me/mcp.json",    request; without names, about all servers
-     "servers": ["docs"]}                             (a "stop" without names is about the daemon)
+     "servers": ["docs"]}                             (a "stop" without names stops the daemon)
 
     {"waiting": ["docs"]}                             each second without another line, as a sign of life
     {"server": "docs", "state": "ready",              for each server, as soon as its change is complete
@@ -16,7 +16,7 @@ connection carries one request, a line of JSON, and the lines of the answer::
     {"other": true}                                   the whole answer of a daemon that serves another file
 
 Owns: the connections of commands, and a task for each connection and each change.
-Writes: answers to commands; the log. Starts and stops servers, ends the daemon, reloads the file, opens the page.
+Writes: answers to commands; the log. Starts and stops servers, ends the daemon, reloads the file, serves the page.
 Calls: observe, servers, _daemon, _front, _listen.
 """
 
@@ -47,7 +47,7 @@ MAX_CONTROL_CONNECTIONS: Final = 16
 PEER_SECONDS: Final = 5.0
 """Seconds for a peer to send its request, and to read each line."""
 
-SEPARATOR: Final = "---- its next process ----"
+SEPARATOR: Final = "---- its next process ----"  # between the stderr of processes
 """Between the stderr of two processes of a server."""
 
 VERBS: Final = ("status", "logs", "restart", "stop", "start", "reload", "ui")

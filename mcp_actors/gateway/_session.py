@@ -1,12 +1,11 @@
 """Take the messages of one client, and answer them.
 
-A session takes each message in a step of the task that reads, and never waits or raises. A request for a server is
-passed on without a task, unless servers must connect first. Requests and results are passed on unchanged, except for
-their hop-by-hop members.
+The reading task handles each message in one step, without waiting or raising. A request for a server is passed on
+without a task, unless servers must connect first. Requests and results are passed on unchanged, except for their
+hop-by-hop members.
 
-Owns: the `Gateway`, shared by sessions; a client's requests in flight, servers' questions to the client, and tasks for
-both.
-Writes: lines to the client's `Outlet`; requests and processes in the `Budget`; hop-by-hop members of results; the log.
+Owns: the shared `Gateway`; a client's requests in flight and their tasks; servers' questions to the client.
+Writes: lines to the client's `Outlet`; the `Budget` of bytes and processes; hop-by-hop members of results; the log.
 Calls: config, servers.requests, transports.socket, _budget, _calls, _daemon, _front, _news, _own.
 """
 

@@ -1,11 +1,11 @@
 """Messages, reply slots and envelopes.
 
 A message is sent in an `Envelope`, which is also the reply slot of the sender and a node of the wait-for graph
-(``_circles``): one object is cheaper than three. A caller may leave in the step in which the answer comes; the earlier
-of the two counts.
+(``_circles``): one object is cheaper than three. If a caller leaves in the step of the answer, the earlier event
+counts.
 
 Owns: envelopes and reply slots, each settled at most once.
-Writes: the log. Wakes or calls waiting senders; notifies the `Holder` of an abandoned envelope.
+Writes: the log. Wakes senders, or runs their callbacks; notifies the `Holder` of an abandoned envelope.
 Calls: _circles.
 """
 
@@ -46,7 +46,7 @@ _log: Final = Log("mcp_actors.kernel")
 
 @define(eq=False, repr=False)
 class Reply(Handle, Generic[T]):
-    """A slot that any task may settle, at most once, and exactly one task awaits.
+    """A slot for one answer: any task may settle it, and one task awaits it.
 
     Unlike a `trio.Event` and a field, a reply wakes the waiting task directly with the result, and a cancelled waiter
     runs a hook (`abandoned`) before leaving.

@@ -5,8 +5,8 @@ and the children restarted with it) that will start the next incarnation. Both v
 and starts overlap.
 
 Owns: nothing; ``_children`` owns the table.
-Writes: records and mailboxes of children and actors below. Emits `Stopped` and dead letters. Calls factories of
-programs.
+Writes: records and mailboxes of children and of all actors below them. Emits `Stopped` and dead letters. Calls
+`ChildSpec.factory`.
 Calls: _actor, _incarnation, _mailbox, _record, _restart.
 """
 

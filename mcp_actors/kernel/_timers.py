@@ -4,7 +4,7 @@ Messages of an incarnation to itself (`OwnMessages`) wait in the actor's mailbox
 ends. A single task serves all timers of an incarnation.
 
 Owns: the timers and monitors of one incarnation, and the task of the timers.
-Writes: envelopes in the actor's mailbox, put and removed; watchers in other actors' records. May crash the incarnation.
+Writes: the actor's mailbox; watchers in other actors' records. May crash the incarnation.
 Calls: _envelope, _ref.
 """
 

@@ -1,7 +1,7 @@
 """Answer the probes of an orchestrator: ``/healthz``, ``/readyz``, ``/status`` and ``/metrics``.
 
-A probe must be answered while servers fail or connect, so `answer`, `missing` and `status` only read snapshots, in any
-thread.
+A probe must be answered while servers fail or connect. So `answer`, `missing` and `status` only read snapshots. Any
+thread may call them.
 
 Owns: nothing.
 Writes: the HTTP responses of `health_app`.

@@ -1,10 +1,10 @@
 """The links to a server object in this process.
 
-| server | link | task of the handler |
+| server | link | handler runs in |
 |---|---|---|
-| modern | `CalledServerLink` | the caller's |
+| modern | `CalledServerLink` | the caller's task |
 | legacy | `LegacyServerLink` | a task of its own |
-| `ElsewhereServer` | `StreamsLink` | a task on another event loop |
+| `ElsewhereServer` | `StreamsLink` | another event loop |
 
 These links limit neither the size of messages nor the number of requests.
 

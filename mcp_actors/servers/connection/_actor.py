@@ -5,9 +5,9 @@ both in reverse order. Requests run outside the session's nurseries: a failing t
 cancels no task. `ConnectionPhase` draws the life of a connection.
 
 Owns: one link, one session, and the tasks of the connection (`MessageRelay.tasks`).
-Writes: the record (session, description, tools, kept resources, stderr, failures, health); requests and deadlines;
-`NotificationsMissed` to the record's listeners; requeued requests into this actor's mailbox; the group's
-`ClosingOrder`; the link's callbacks.
+Writes: the record (session, description, tools, kept resources, stderr, failures, health); ``begun``, ``reports``,
+``session_refused`` and deadlines of requests; `NotificationsMissed` to the record's listeners; requeued requests into
+this actor's mailbox; the group's `ClosingOrder`; the link's callbacks.
 Calls: config, kernel, servers, servers.record, servers.requests, transports, _callbacks, _direct, _negotiation,
 _streams, _upkeep.
 """

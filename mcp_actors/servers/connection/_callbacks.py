@@ -5,8 +5,8 @@ task that waits for the answer (`CallbackTasks`). A timeout, a withdrawn questio
 wait at once.
 
 Owns: callback tasks and queued notifications of one connection.
-Writes: the server's deadlines, stopped while the server waits for an answer; the error of an unanswered question
-(`ServerQuestion.failure`); the listeners of the record; the log; the event `Flooded`.
+Writes: the server's deadlines; ``failure`` of an unanswered `ServerQuestion`; the listeners of the record; the log; the
+event `Flooded`.
 Calls: config, servers, servers.record, servers.requests.
 """
 

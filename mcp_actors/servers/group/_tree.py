@@ -6,7 +6,7 @@ and processes.
 ::
 
     servers                       starts in parallel, stops concurrently; ends after a failure with on_failure="raise"
-     ├─ servers:deadlines         enforces the deadlines of all requests, with or without a connection
+     ├─ servers:deadlines         enforces the deadlines of all requests
      ├─ servers:memory            with a catalog_store: writes listed tools for the next run
      ├─ time:supervisor           restarts the server by its policy, and may park the server when no restarts are left
      │   └─ time                  the server actor

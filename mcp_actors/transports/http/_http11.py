@@ -1,8 +1,7 @@
 """Parse responses of HTTP/1.1, and write requests.
 
 A server may send any bytes, cut anywhere. A wrong end of a response would give a caller the result of another call. So
-this parser refuses what h11 refuses and a little more, and reads the rest as h11 does. For a long head, one step of h11
-takes seconds (decision 76).
+this parser is stricter than h11, and otherwise agrees with it. A long head would block h11 for seconds (decision 76).
 
 Owns: the head of one response, and the position in its body.
 Writes: the connection's buffer, which loses what was parsed.

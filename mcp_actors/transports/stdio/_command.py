@@ -1,8 +1,8 @@
 """Find the program of a stdio server; build environment and sandbox.
 
 `subprocess` reports a missing command, working directory or interpreter as the same `FileNotFoundError`, so each is
-looked up or explained here. A sandbox is started by this Python, with ``_landlock``. Neither may be in a folder that
-the server may write to, or the server could replace it. The look-ups block: ``_process`` calls them in a thread.
+looked up or explained here. A sandbox is started by this Python, with ``_landlock``. The look-ups block: ``_process``
+calls them in a thread.
 
 Owns: nothing.
 Writes: the cache folders of ``npm``, ``npx``, ``uv`` and ``uvx``, for a sandbox.
