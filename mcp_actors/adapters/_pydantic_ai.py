@@ -1,7 +1,7 @@
 """Offer a group to Pydantic AI as a toolset.
 
-After a crash, durable execution runs a workflow again, except its recorded steps. Pydantic AI makes steps of the calls
-of a `DynamicToolset`, the base of `PydanticAIToolset`.
+Pydantic AI records the tool calls of a `DynamicToolset`, such as `PydanticAIToolset`, as steps of a durable workflow.
+After a crash the workflow runs again, without its recorded steps.
 
 Owns: nothing; tools are not kept between turns.
 Writes: nothing.

@@ -1,11 +1,9 @@
 """Sign in to servers over HTTP by OAuth 2.1.
 
-Give `OAuth()` to `mcp_actors.Http` as ``auth``. `sign_in` and ``mcp-actors login`` ask a person. A token store keeps
-the tokens, by default in files that a user's processes share. One process at a time refreshes a token. `sign_out`
-removes tokens, and revokes them if the authorization server offers revocation.
+This file only gathers names. Give `OAuth()` to `mcp_actors.Http` as ``auth``. `ServerRef.sign_in` and ``mcp-actors
+login`` ask a person. A token store keeps the tokens, by default in files that a user's processes share. One process at
+a time refreshes a token. `ServerRef.sign_out` removes tokens, and revokes them if the authorization server can.
 """
-
-# ``_tokens`` serves connections; ``_sign_in`` asks a person.
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Carry requests, answers and streams between an event loop and Trio.
 
 The two sides run in two threads, or share a thread. Either side may end first, and a caller may be cancelled at any
-moment. Still each request is answered exactly once, and no item of a stream is lost.
+moment. Still each waiting caller gets exactly one answer, and cancelled readers lose no item of a stream.
 
 `Bridge.to_trio` and `Bridge.to_loop` schedule functions on the other side::
 

@@ -1,7 +1,7 @@
 """Move another program's servers into our file, and back: ``config attach``.
 
-The other program is the *host*; *our file* gets the host's servers. In the host's file, one entry replaces the moved
-servers, and all else stays, comments included. So the text is edited, not written anew from the parsed content.
+Here a *host* is a program such as Cursor, and *our file* a configuration file of mcp-actors. In the host's file, one
+entry replaces the moved servers, and all else stays, comments included. So the text is edited, not written anew.
 
 Owns: nothing.
 Writes: the host's file and its backup; our file; messages, through `Output`.

@@ -1,7 +1,7 @@
 """Serve a gateway over HTTP.
 
-``_wire`` has the bytes of a connection, ``_streamable`` the messages and sessions of MCP, ``_access`` the rules,
-``_door`` the listeners and paths, ``_page`` the page for people. Only the command line imports the folder.
+This file only gathers names. ``_wire`` has the bytes of a connection, ``_streamable`` the messages and sessions of MCP,
+``_access`` the rules of admission, ``_door`` the listeners and paths, ``_page`` the page for people.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decide who may send requests over HTTP.
 
 A foreign page must not get in through a user's browser, so the ``Host`` and ``Origin`` of requests are checked. Tokens
-are the default on loopback too, because other users, and containers on the host's network, reach it. A gateway without
-tokens (``--no-token``) listens on loopback only.
+are the default on loopback too, because other users, and containers on this machine's network, reach it. A gateway
+without tokens (``--no-token``) listens on loopback only.
 
 Owns: the tokens, host names and origins of a gateway.
 Writes: a file with a new token, and its folder. Reads files of tokens.
@@ -39,7 +39,7 @@ class Access:
 
     Attributes:
         tokens: identity → token; empty admits everybody.
-        host_names: names of the gateway without a port, besides loopback and the address of the connection.
+        host_names: names, without ports, permitted in ``Host``, besides loopback and the address connected to.
         origins: origins of pages that may send requests, besides the gateway's own.
     """
 

@@ -2,7 +2,8 @@
 
 Most requests (`PlainRequest`) need only a line in each direction. The step of the caller, or the step that frees a
 slot, gives the line to the `Pipe`; the step that reads the answer settles the message. A pipe may *refuse* a line,
-*begin* to write, or *collect* lines and write them together later.
+*begin* to write, or *collect* lines and write them together later. `WindDown` lets sent requests finish before it ends
+a connection.
 
 ====================  ===================================================  =============================================
 a line is             the caller leaves, or its deadline expires           the connection is lost
@@ -12,7 +13,7 @@ collected             the line is dropped; the server learns nothing       the m
 begun                 the server is sent a notice                          the kernel answers: outcome unknown
 ====================  ===================================================  =============================================
 
-Owns: the plain requests under way; a task for each request with a second answer; the `WindDown`.
+Owns: the plain requests under way; a task for each request that needs several answers; the `WindDown`.
 Writes: lines and `RequestTable` of the `Pipe`; replies; deadlines; spans; progress reports; kept resources; the actor's
 mailbox; the log.
 Calls: kernel, servers, servers.requests, transports.

@@ -9,8 +9,9 @@ a process that was sent ``server/discover``        then
 stays silent                                       is also sent ``initialize``, on the same connection
 is still silent when all time-outs have expired    is started again as a legacy server
 exits                                              is started again as a legacy server
+answers with a modern version                      is a modern server
 refuses, and lists only modern versions            gets no further request; the connect fails
-refuses otherwise, or names no modern version      is also sent ``initialize``, at once
+answers otherwise                                  is also sent ``initialize``, at once
 =================================================  ====================================================
 
 Owns: the tasks that watch a process until connected.

@@ -4,7 +4,7 @@ Servers send wrong HTTP statuses, and wrong or missing ids. Each id is checked, 
 call. `HttpFailures` builds the errors about one server, and masks foreign text.
 
 Owns: nothing.
-Writes: ids of answers; texts of exceptions.
+Writes: the requests' ids, into answers; texts of exceptions.
 Calls: transports.
 """
 
@@ -36,8 +36,8 @@ from .._request_table import NO_IDS, UnmatchedError, comparable_id
 
 # --- Which redirects may be followed: those within the origin of the server -------------------------------------------
 
-# A request was configured for one origin, so no other origin gets its headers, credentials and body. A redirect that
-# would drop the body of a message is not followed either.
+# A server was configured at one origin, so no other origin gets request headers, credentials or bodies. A redirect
+# that would drop the body of a message is not followed either.
 
 
 MAX_REDIRECTS: Final = 5

@@ -1,8 +1,8 @@
 """Find the program of a stdio server; build environment and sandbox.
 
-`subprocess` reports a missing command, working directory or interpreter as the same `FileNotFoundError`, so each is
-looked up or explained here. A sandbox is started by this Python, with ``_landlock``. The look-ups block: ``_process``
-calls them in a thread.
+`subprocess` reports a missing command, working directory or interpreter as the same `FileNotFoundError`. So command and
+directory are looked up first, and a missing interpreter is explained. In a sandbox, this Python runs ``_landlock``,
+which becomes the server. The look-ups block: ``_process`` calls them in a thread.
 
 Owns: nothing.
 Writes: the cache folders of ``npm``, ``npx``, ``uv`` and ``uvx``, for a sandbox.

@@ -1,9 +1,9 @@
 """The link to a server process that speaks over stdin and stdout.
 
-The connection ends when stdout ends, when no process reads stdin, or when the server exceeds a limit. The exit of the
-process does not end the connection, because the real server may be a child of a wrapper that exited.
+The connection ends when stdout ends, when no process can read sent requests, or when the server exceeds a limit. The
+exit of the process does not end the connection, because the real server may be a child of a wrapper that exited.
 
-Owns: the process, its pipes, the background tasks of the link, and the thread that runs `has_successor`.
+Owns: the process, its pipes, the background tasks of the link, and the thread that looks for such a child.
 Writes: the `Lifeline`; secrets, to the `Masker`. Stops the process group.
 Calls: config, transports, _command, _pipes, _process.
 """
@@ -42,7 +42,7 @@ OBITUARY_WAIT: Final = 0.5
 """Seconds for the process to exit and end stderr after a failed connect. The error quotes stderr."""
 
 INPUT_INTERVAL: Final = 0.25
-"""Seconds between two checks of a server that stopped reading. Output and an exit code may follow."""
+"""Seconds between checks once stdin has no reader: output and an exit may follow."""
 
 STDERR_WAIT: Final = 0.25
 """Seconds for the rest of stderr after the process group was killed."""
