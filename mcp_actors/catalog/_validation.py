@@ -1,9 +1,10 @@
 """Check tool calls and results, and convert schemas for model providers.
 
-Compiling a schema takes a thousand times as long as a check, so only schemas of called tools are compiled.
-`strict_schema` rewrites a schema for model providers, or returns a copy if there is no strict form.
+By default, only the first result of each tool on a connection is checked. Compiling a schema is slow, so only schemas
+of called tools are compiled. `strict_schema` rewrites a schema for model providers, or returns a copy if there is no
+strict form.
 
-Owns: compiled schemas; the tools whose next result is checked; the unknown arguments that were logged.
+Owns: compiled schemas; the tools whose first result is still unchecked; the unknown arguments that were logged.
 Writes: the log.
 Calls: _schemas, _tools.
 """

@@ -1,7 +1,7 @@
-"""Define `ServerConfig`, `LoadedConfig` (the result of a load) and `Source`.
+"""Define `ServerConfig`, `LoadedConfig` (the result of a load) and the protocol `Source`.
 
-A default or validator of `ServerConfig` may use only earlier fields. Nothing here reads a file, connects or calls a
-source.
+A `Source` reads servers from a file or table; ``ServerConfig.source`` is only a str. A default or validator of
+`ServerConfig` may use only earlier fields. Nothing here does I/O.
 
 Owns: nothing.
 Writes: nothing.

@@ -4,8 +4,8 @@ A plain call needs two tasks: one reads from the client and sends the request, t
 writes the answer.
 
 Owns: one request of a client, until answered or withdrawn.
-Writes: the log; the mailbox of the server actor; answers and questions to the client; calls, news and tasks of its
-session.
+Writes: the log; the mailbox of the server actor; answers and questions to the client; calls, tasks and URL
+elicitations of the client's session.
 Calls: servers, servers.requests, transports, _front.
 """
 

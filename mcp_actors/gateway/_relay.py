@@ -1,8 +1,8 @@
 """Pass messages between a client on stdio and one daemon after another.
 
 A session copies lines between stdin/stdout and a daemon's socket, mostly without parsing. The next daemon gets the
-lines that set up the session, then unread lines and repeatable requests. `attach` runs this file without importing
-`mcp_actors`, so imports are few.
+lines that set up the session, then repeatable unanswered requests, then unsent lines. `attach` runs this file in
+another package, without importing `mcp_actors`, so imports are few.
 
 Owns: one session: its lines, unanswered requests, and the connection to a daemon.
 Writes: stdout, its blocking mode, stderr, and the daemon's socket. Opens closed standard streams. Starts a daemon.

@@ -1,8 +1,8 @@
 """The child table of a supervisor, and functions on the children's records.
 
-A row outlives the incarnations of its child. The row names the incarnation that runs, and the *group* (a failed child
-and the children restarted with it) that will start the next incarnation. Both vary independently while stops, failures
-and starts overlap.
+A row outlives the incarnations of its child. The row names the incarnation that runs and, while a restart is due, the
+*group* (a failed child and the children restarted with it). Both vary independently while stops, failures and starts
+overlap.
 
 Owns: nothing; ``_children`` owns the table.
 Writes: records and mailboxes of children and of all actors below them. Emits `Stopped` and dead letters. Calls
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 #                      ▲                    │ it has ended by itself
 #                      └────────────────────┘
 #
-#     Child.group    the group that will start the child, or None
+#     Child.group    the group with which the child will restart, or None
 #                             hold
 #                    None ──────────────► due
 #                      ▲                    │ begin (it starts), or leave (it was stopped, or is given up)

@@ -1,9 +1,9 @@
 """Find servers in the files of other MCP clients.
 
-A file seldom names its program, so the program is recognized by the folder, the file's name and the keys.
+A file seldom names its client (a `Program`), so the program is recognized by the folder, the file's name and the keys.
 
 Owns: nothing.
-Writes: warnings, through a given function. Asks the file system whether a folder is in a project.
+Writes: warnings, through a given function. Looks for ``.git`` and other marks of a project.
 Calls: _file.
 """
 
@@ -27,7 +27,7 @@ from ._file import JsonObject, bad, child, did_you_mean, found, repeated, repeat
 
 @attrs.frozen(kw_only=True)
 class Program:
-    """A program, and how to read its configuration file.
+    """An MCP client, and how to read its configuration file.
 
     Attributes:
         section: the key of the servers.

@@ -1,6 +1,6 @@
 """One connection to one server: the actor and its tasks.
 
-Read ``_actor`` first. It opens the link and the session, and uses the other files:
+This file only gathers names. Read ``_actor`` first. It opens the link and the session, and uses the other files:
 
 - ``_negotiation`` chooses the era.
 - ``_callbacks`` answers requests of the server.

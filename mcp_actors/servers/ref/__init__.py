@@ -1,7 +1,7 @@
 """References to servers: send requests; start, stop or reconnect servers.
 
-A ref outlives every connection, so it holds the server's record and mailbox, and no actor. The group carries out each
-start, stop and reconnect (`Wish`).
+This file only gathers names. A ref outlives every connection, so it holds the server's record and mailbox, and no
+actor. The group carries out each start, stop and reconnect (`Wish`).
 """
 
 from __future__ import annotations
