@@ -1,8 +1,9 @@
 """Offer tools, prompts and resources of chosen servers to an agent framework.
 
-All adapters share `Offer`. Many frameworks show a model only a part of a tool result, so `parts_of` converts results.
+All adapters share `Offer`. Many frameworks show a model only a part of a tool result, so `parts_of` turns structured
+content and links into text.
 
-Owns: the set of warnings already logged by `Approvals`.
+Owns: the logged warnings and ambiguous names of `Approvals`.
 Writes: requests to servers; the log.
 Calls: bridge, catalog, config.
 """

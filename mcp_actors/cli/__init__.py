@@ -1,9 +1,9 @@
 """The command line: ``mcp-actors``, or ``python -m mcp_actors``.
 
-`main` is the program; ``mcp-actors --help`` lists the commands.
+`main` sets signal handlers, runs a command and exits; ``mcp-actors --help`` lists the commands.
 """
 
-# An import of this folder loads only ``_interrupt``, because Ctrl-C needs a handler before the slow imports.
+# Import nothing slow at the top: Ctrl-C needs its handler (``_interrupt``) first.
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def main() -> None:
     `ui` cannot use, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. These signals stop the servers. But `serve` and `ui` reload
     their file on SIGHUP, unless their terminal was closed.
     """
-    # By default these signals end the process. Drop them until `serving` receives them; the file is not read yet.
+    # By default SIGHUP, SIGUSR1 and SIGUSR2 end the process. Drop them until ``_gateway.serving`` receives them; a
+    # reload is not needed before.
     serves = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2) if sys.argv[1:2] in (["serve"], ["ui"]) else ()
     for number in serves:
         if signal.getsignal(number) is signal.SIG_DFL:

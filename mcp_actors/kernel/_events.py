@@ -4,7 +4,7 @@ Observers are foreign code, called within steps of the kernel that must not stay
 logged, and an exception that ends the program waits for the end of the step. A slow subscriber must not hold up the
 actors, so a stream is bounded and drops the oldest events.
 
-Owns: the observers, streams and queued stops (`EventHub.after_stop`) of one tree of actors.
+Owns: observers, streams, the waiting exception, and stops to pass down (`EventHub.after_stop`), of one tree of actors.
 Writes: the log ``mcp_actors.kernel``.
 Calls: nothing.
 """

@@ -39,7 +39,7 @@ Limit = Literal["request_timeout", "progress_timeout"]
 
 @define(eq=False)
 class InTask:
-    """An attempt in the caller's task; middleware may send several messages.
+    """An attempt through middleware, in the caller's task. It may send several messages.
 
     Attributes:
         calls: the unanswered messages.

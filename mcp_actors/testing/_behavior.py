@@ -1,7 +1,7 @@
 """The script of a test server, and its faults.
 
-Tests and connections share the script from several threads, under a lock. A middleware of the SDK's server commits most
-faults; the connection spoils marked answers.
+Tests and connections share the script from several threads. A middleware of the SDK's server commits most faults, and
+marks answers whose bytes the connection must spoil.
 
 Owns: the tools, planned faults and received requests of a server.
 Writes: marks and crashes of a connection, through `Connected`. Calls the test's functions for tools.

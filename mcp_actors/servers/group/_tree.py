@@ -19,9 +19,9 @@ and processes.
      ├─ servers:watch             with watch=True: reloads configurations that change
      └─ servers:status            with TableSource(instance=…): writes the states of servers into the database
 
-Owns: the records, entries and refs of all servers, and the accepted tools of removed servers.
+Owns: the record, `ServerEntry` and ref of each server, and accepted tools of removed servers.
 Writes: the configuration, `on_retire`, `woken`, ``life.end_of_group``, call observers and accepted tools of each
-record; the mailboxes of the lifecycle actor and the supervisor.
+record; the mailboxes of the lifecycle actor and the group's supervisor.
 Calls: catalog, config, kernel, servers, servers.connection, servers.record, servers.ref, transports, _memory.
 """
 

@@ -1,8 +1,9 @@
 """Everything about a server that outlives connections.
 
-Actors, requests, refs and the group share the record of a server; ``_record`` names the writer of each part.
+This file only gathers names; the rest describes the folder. Actors, requests, refs and the group share the record of a
+server; ``_record`` names the writer of each part.
 
-Owns: the parts of the records; the roster of a group owns the records.
+Owns: the parts of the records; a group's roster owns the records.
 Writes: the log; events, to the program's observers. Calls `on_retire`.
 Calls: _health, _life, _record, _states, _status, _subscriptions, _wanted.
 """

@@ -1,7 +1,7 @@
 """Health of a server and of its connections.
 
-`ConnectionHealth` counts failures since the last answer, schedules checks, and decides on restarts. A silent process
-may be busy, suspended or dead.
+`ConnectionHealth` counts failures since the last answer, schedules checks, and decides on restarts, which is hard: a
+silent process may be busy, suspended or dead.
 
 Owns: the failures, the next check and the last result of each connection.
 Writes: ``on_exit`` of the link's `Lifeline`. Calls `on_change`.
@@ -34,8 +34,8 @@ class ConnectionHealth:
     A check needs no slot, and overtakes requests in the mailbox. Any answer resets the failures.
 
     A changed configuration replaces `policy`. `on_change`, called when the condition changes, is set by the record.
-    `pings` is True if the server answered ``ping``, None until known. `actor` is the name of the connection's actor.
-    After a failure, the server's `failing` contains this name until the next answer.
+    `pings` is True if the server answered ``ping``, None until known. `_failing`, shared with `ServerHealth`, contains
+    `_actor`, the name of the connection's actor, from a failure until the next answer.
     """
 
     policy: HealthPolicy

@@ -41,7 +41,8 @@ class Wanted:
         mode: ``run``: connect. ``rest``: connect at the next use. ``stop``: connect only after a start. ``leave``:
             never connect again.
         generation: the number of the latest wish.
-        fresh: the number of a wish; connections begun earlier end, once their requests have ended.
+        fresh: the number of the last wish to restart, reconfigure, rest or stop; connections begun earlier end after
+            their requests, unless cut.
         cut: the number of the last stop; connections begun earlier end at once, with their requests.
         departure: why the server leaves, or None. ``"block"``: the block of the group has ended. ``"signal"``: a signal
             is ending the block, and new requests wait for the end. ``"removal"``: the group removes the server.

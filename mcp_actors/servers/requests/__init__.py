@@ -1,7 +1,7 @@
 """The messages to a server actor.
 
-Refs and connection tasks send a message to the mailbox; the actor carries it out on the session of a connection. Other
-messages are in ``connection`` and ``ref``.
+This file only gathers the public names. Refs and connection tasks send a message to the mailbox; the actor carries it
+out on a connection's session. Other messages are in ``connection`` and ``ref``.
 """
 
 from __future__ import annotations

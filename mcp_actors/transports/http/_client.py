@@ -1,11 +1,12 @@
 """Create the HTTP client of a connection from the configuration.
 
-A client combines headers, an auth flow, TLS settings, proxies and limits. If a function of the user fails, or a proxy
-or a file of certificates is unusable, `ConnectFailed` is raised. A new client is made in a thread, because reading
-certificates blocks. No request is sent to the server here.
+A client combines headers, an auth flow, TLS settings, proxies and limits. Without the user's `http_client`, a thread
+makes the client, because reading certificates blocks. If a user's function fails, or a proxy or certificate file is
+unusable, `ConnectFailed` is raised. No request is sent to the server here.
 
 Owns: the thread that makes a client; the caller owns the client.
-Writes: credentials into the `Masker`; headers, hooks and auth of the user's client. Calls the user's functions.
+Writes: credentials into the `Masker`; headers, hooks, auth, timeout and cookies of the client. Calls the user's
+functions.
 Calls: auth, config, transports, _bodies, _proxies, _transport.
 """
 

@@ -5,8 +5,8 @@
     python -I -S -B _landlock.py RULES PROGRAM COMMAND [ARGUMENT …]
 
 RULES is JSON: permitted files, ports and signals, and default environment variables. PROGRAM is a path, and COMMAND its
-``argv[0]``. Landlock restricts files and TCP ports; a filter (seccomp) refuses system calls that Landlock does not
-restrict.
+``argv[0]``. Landlock restricts files, TCP ports and signals; a filter (seccomp) refuses some system calls that Landlock
+does not restrict.
 
 Owns: nothing.
 Writes: the restrictions and the environment of this process, which becomes PROGRAM; stderr if the system refuses.
