@@ -1,4 +1,4 @@
-"""Find the Python interpreter that can run a file of this package.
+"""Find the Python interpreter for users' scripts and files of this package.
 
 In a frozen program `sys.executable` is the program itself, which would start itself again and again. A file in a zip
 archive cannot be run. Both cases raise `ConfigError`.
@@ -20,11 +20,11 @@ _INTERPRETER: Final = re.compile(
 
 
 def our_python(who: str, file: str | None = None) -> str:
-    """Return the path of this program's interpreter, which can run a file of this package.
+    """Return the path of this program's interpreter.
 
     Args:
         who: the subject of errors: ``"server 'docs': sandbox"``.
-        file: the file; None for a user's script.
+        file: the file of this package to run; None for a user's script.
 
     Raises:
         ConfigError: this program is not run by an interpreter, or the file is in an archive.

@@ -1,7 +1,7 @@
 """Read servers from a file, or from a directory of YAML manifests.
 
-Only a strict subset of YAML is read. A second change of a file within a tick of the clock must be noticed. A source's
-`look` and `read` block the thread.
+Only a strict subset of YAML is read. Two changes of a file within a tick of the clock could look like one, so
+`stamp_of` waits a tick. `look` and `read` of a source block the thread.
 
 Owns: nothing.
 Writes: the log.

@@ -1,6 +1,6 @@
 """Read servers from a table in PostgreSQL or SQLite.
 
-Each call of a source blocks a thread, and must end in time.
+A `TableSource` blocks a thread that nothing can stop, so each connect, lock and statement has a timeout.
 
 Owns: a database connection during each call.
 Writes: ``mcp_server_status``, through `write_status`; empty tables and SQLite's file, through `create_tables`.

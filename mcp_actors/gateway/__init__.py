@@ -1,6 +1,7 @@
 """Serve a group of servers as one MCP server, for many clients.
 
-`serve` uses stdin and stdout, a unix socket or TCP. ``mcp-actors serve`` serves a configuration file, also over HTTP.
+This file only gathers the public names. `serve` uses stdin and stdout, a unix socket or TCP. ``mcp-actors serve``
+serves a configuration file, also over HTTP.
 """
 
 # ``_serve`` has the bytes of the clients, ``_session`` their messages, and ``_front`` their view of the group; ``http``

@@ -1,7 +1,8 @@
 """Detect calls that would deadlock, and note for whom a task works.
 
 A circle of calls would hang forever, silently; the call that closes the circle raises an error instead. The check must
-be cheap, and never refuse a call that would return. A handler that races two calls is the exception (`Node.needs_all`).
+be cheap, and never refuse a call that would return. One exception: a handler that races two calls counts as stuck if
+one of them is.
 
 The wait-for graph is not stored, but walked when a node is about to wait::
 

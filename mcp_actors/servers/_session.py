@@ -3,7 +3,7 @@
 A `ConnectionSession` uses the SDK's `ClientSession` (`SdkListener`) for notifications and questions of the server, and
 a `LinkDispatcher` to carry messages.
 
-`carry_on` handles requests for input, and results that only an extension can finish.
+`carry_on` finishes a request whose first answer is a request for input, or a result claimed by an extension.
 
 Owns: the `SdkListener`, the agreed version and capabilities of one connection; a task for each question in a request
 for input.

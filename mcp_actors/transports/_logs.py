@@ -1,7 +1,7 @@
 """Make logs safe to show: mask credentials, and keep text plain.
 
-Tracebacks may quote a server, but a logger's filter sees all records of the program. The code of a connection runs in a
-`discreet` block, so the filters recognize its records:
+Records of the program's own use of the SDK and httpx2 must stay unchanged. So the code of our connections runs in a
+`discreet` block, and the filters recognize its records:
 
 | record | outside of a `discreet` block | within |
 |---|---|---|

@@ -5,7 +5,8 @@ own, so no log message, notification or subscription crosses identities. When th
 first, so balancers send no new requests.
 
 Owns: the listeners; the connections, their selector and tasks; the servers of each identity.
-Writes: `Access.tokens`; attributes of each `Gateway` and `Head`; replies to probes; the log.
+Writes: `Access.tokens`; `Gateway.front` and `per_session`; `Head.identity` and `answer`; `DescriptorWriter.identity`;
+replies to probes; the log.
 Calls: config, gateway, observe, _access, _streamable, _wire.
 """
 

@@ -13,7 +13,7 @@ a session                 none                                      ends by DELE
 ========================  ========================================  ==============================================
 
 Owns: the sessions of legacy clients, their tasks, and the messages kept for a closed stream.
-Writes: replies (`HttpAnswer`); `Gateway.sessions`; `HttpConnection.memo`; the `Budget`; the log.
+Writes: replies (`HttpAnswer`); `Gateway.sessions`; `HttpConnection.memo`; `Budget.waiting`; the log.
 Calls: gateway, _wire.
 """
 

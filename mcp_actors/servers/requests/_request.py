@@ -1,9 +1,9 @@
 """Base classes of messages to a server actor, and argument checks.
 
-A `PlainRequest` is usually one message and one answer. Retries are decided in ``ref``.
+A `PlainRequest` is one message and one answer, unless the server asks back. Retries are decided in ``ref``.
 
 Owns: nothing.
-Writes: deadlines; `NextConnect.own_levels`; `LastAnswer`; the mailbox of the server actor. Runs progress callbacks.
+Writes: `Deadlines`; `NextConnect.own_levels`; `LastAnswer`; the mailbox of the server actor. Runs progress callbacks.
 Calls: catalog, config, kernel, servers.
 """
 
