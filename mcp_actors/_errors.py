@@ -33,7 +33,7 @@ class McpActorsError(_pickling.Portable):
 
     Copies and pickles keep the attributes, the notes and the cause. A cause that cannot be pickled becomes an exception
     that names the cause's class and text. An error rebuilt from ``args``, for example by Celery, keeps only class and
-    text. ``outcome`` is then ``"unknown"``.
+    text; a failed request's ``outcome`` is then ``"unknown"``.
     """
 
 

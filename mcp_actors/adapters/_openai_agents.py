@@ -1,7 +1,7 @@
 """Offer a group to the OpenAI Agents SDK as one server.
 
-A tool has a public name in the Agents SDK, and another name on its server. Guardrails, approval functions and resolvers
-are tried with both names.
+A tool has a public name in the Agents SDK, and another name on its server. Guardrails and approval functions must
+permit both names. Resolvers get the public name if they return None for the other.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,7 +1,7 @@
 """Admit clients over TCP.
 
-Connections without the secret must not exclude clients. A connection has one try, limited to `HANDSHAKE_SECONDS` and
-`MAX_LINE` bytes, to prove the secret and name a server.
+A stranger must not take a client's place. So a connection becomes a client by proving the secret and naming a server,
+in one try of at most `HANDSHAKE_SECONDS` and `MAX_LINE` bytes.
 
 Owns: nothing.
 Writes: handshake lines to the client; options of the client's socket; the log.

@@ -1,7 +1,7 @@
 """Wait in a thread for an answer of Trio's side.
 
-Trio's side puts wake-ups and callbacks into a queue of the waiting thread. In the main thread, Python may raise
-`KeyboardInterrupt` between any two lines.
+Trio's side puts wake-ups and callbacks into a queue of the waiting thread. No `threading.Lock` is used, because in the
+main thread, Python may raise `KeyboardInterrupt` while one is held.
 
 Owns: each thread's queue; the deadline of `fail_after`; threads for synchronous callbacks.
 Writes: answers of callbacks, through the `Bridge`.

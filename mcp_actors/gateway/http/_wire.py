@@ -1,4 +1,4 @@
-"""Read requests from one HTTP connection, and write the reply to each.
+"""Read the requests of HTTP connections, and write the replies.
 
 One task, `HttpDoor.read`, watches all connections, and takes a whole request in one step. A request that is incomplete,
 chunked, pipelined or invalid goes to the connection's own task. No request begins if its client has left.

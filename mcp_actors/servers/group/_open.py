@@ -1,7 +1,7 @@
 """Open a group of servers around a block of code.
 
-Signals are received before any configuration is read. The block begins once the first connects have ended or are
-overdue (`StartGate`). After the block, actors are stopped before records are released.
+Signal handling begins before any configuration is read, and ends last. The block begins once the first connects have
+ended or are overdue (`StartGate`). After the block, actors are stopped before records are released.
 
 Owns: the group's roster, sources, event hub, memory, supervision tree and signal tasks.
 Writes: the log; filters of loggers; `Signals.end_start`; `Reload` messages to the lifecycle actor. Receives the signals

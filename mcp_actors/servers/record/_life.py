@@ -4,7 +4,7 @@
 holds the wish about the server (`Wanted`).
 
 Owns: the state, the errors, the wish, and the `trio.Event` that wakes waiting tasks.
-Writes: the log, for an overdue connect; events of the group. Wakes subscriptions.
+Writes: the log, for an overdue connect; events, to observers. Wakes readers of subscriptions.
 Calls: auth, kernel, _states, _wanted.
 """
 

@@ -1,7 +1,7 @@
 """Facts about a server that programs read through any reference.
 
-`ServerFacts` is the base of `ServerRef`, and of the views in ``bridge`` and ``sync``. Any thread may read the members.
-A member reads one value, or copies values in one step.
+`ServerFacts` is the base of `ServerRef`, and of the views in ``bridge`` and ``sync``. Any thread may use the members,
+which read immutable values or atomic copies.
 
 Owns: nothing.
 Writes: nothing.
