@@ -1,10 +1,10 @@
 """Offer the tools of a group to LangChain.
 
-Tools made here pass all arguments to the server. This file needs only ``langchain_core``; ``_langchain_middleware``
-needs all of LangChain.
+LangChain's tools swallow an argument ``config``; tools made here pass all arguments to the server. This file needs only
+``langchain_core``; ``_langchain_middleware`` needs all of LangChain.
 
 Owns: nothing; each tool holds the `Offer` of the group.
-Writes: nothing.
+Writes: requests to servers.
 Calls: bridge, config, _offer.
 """
 

@@ -34,8 +34,8 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
 
     At each turn, the agent is offered its own tools and the current tools of the group, under their public names. A
     tool of the agent hides a tool of the group with the same name. The predicate of a `ToolFilter` gets the name of the
-    agent (``create_agent(name=…)``) and LangGraph's ``Runtime``. Before a tool call, the predicate gets a
-    ``ToolRuntime`` with fewer attributes instead. Agents and runs may share a middleware, which owns no connection.
+    agent (``create_agent(name=…)``), and from LangGraph a ``Runtime`` at each turn or a ``ToolRuntime`` before a tool
+    call. Agents and runs may share a middleware, which owns no connection.
 
     Only tools that the agent may use are called. If a tool was removed, is hidden from the agent, or was invented by
     the model, LangChain answers that the tool is not valid. Results and failures are those of `langchain_tools`; the

@@ -28,7 +28,7 @@ from ._tools import CatalogTool, ListedTool
 
 
 def place_of(*, available: bool, deferred: bool) -> int:
-    """Return an index in `CatalogEntry.variants`."""
+    """Return a state's index in `CatalogEntry.variants`."""
     return available + 2 * deferred
 
 
@@ -38,7 +38,7 @@ class CatalogEntry:
 
     Attributes:
         name: names that depend on no other tool.
-        variants: the tool under ``name.base``, at each `place_of`; None if not prepared.
+        variants: the tool, named ``name.base``, in each state of its server (`place_of`); None if not prepared.
     """
 
     name: ToolName

@@ -1,11 +1,11 @@
 """Run the servers that each client has for itself.
 
-Each session opens a group of servers that are not shared. The servers may ask a legacy client the questions that it can
-answer (elicitation, sampling, roots). Their log messages reach no other client.
+Each client's session opens a group of servers that are not shared. The servers may ask a legacy client the questions
+that it can answer (elicitation, sampling, roots). Their log messages reach no other client.
 
 Owns: the group of one client, and the tasks that start the servers.
-Writes: questions, log messages and changed lists, to the `Client`; `NextConnect` in records; `Front.starting` and
-`Front.required`. Starts the servers, and notifies them of changed roots.
+Writes: questions, log messages and changed lists, to the `Client`; the servers' `NextConnect` (era, capabilities);
+`Front.starting` and `Front.required`. Starts the servers, and notifies them of changed roots.
 Calls: config, servers, _calls, _front.
 """
 

@@ -1,7 +1,7 @@
 """Find the handler of a message in the class of an actor.
 
-Mistakes in handlers must show when the class is made, not when the first message arrives. Annotations of handlers are
-left to type checkers, except the parameter of ``handle``.
+Mistakes in handlers (``@handles`` methods, or ``handle``) must show when the class is made, not when the first message
+arrives. Annotations of handlers are left to type checkers, except the parameter of ``handle``.
 
 Owns: nothing.
 Writes: a mark on each method decorated with `handles`.
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 # The table of a class (class of messages → name of the method) is made with the class. A message without a handler is
 # refused when sent, or at the latest when taken.
 #
-# An overridden ``handle`` gets all messages, and returns None if its ``match`` has no case. So None is an error, unless
-# the ``Call[...]`` allows None and the annotation of ``handle`` includes the class of the message.
+# An overridden ``handle`` gets all messages, and returns None if its ``match`` has no case. So None is an error if the
+# ``Call[...]`` forbids None, or if the annotation of ``handle`` omits the class of the message.
 
 
 A = TypeVar("A")

@@ -1,9 +1,9 @@
 """Test programs that use MCP servers or actors.
 
-A `ScriptedServer` is a real MCP server over any transport, which crashes, hangs or answers as the test says. An
-`EventRecorder` waits for events, a `Probe` observes an actor, `run_seeded` repeats a run, and `Snapshot` finds what a
-test leaves behind. pytest finds the fixtures ``scripted_server``, ``event_recorder``, ``mcp_servers`` and
-``nothing_left`` by itself.
+This file only gathers the public names. A `ScriptedServer` is a real MCP server, over any transport; it crashes, hangs
+or answers as the test says. An `EventRecorder` waits for events, a `Probe` observes an actor, `run_seeded` repeats a
+run, and `Snapshot` finds what a test leaves behind. pytest finds the fixtures ``scripted_server``, ``event_recorder``,
+``mcp_servers`` and ``nothing_left`` by itself.
 """
 
 # ``_server`` has the `ScriptedServer`, ``_behavior`` its script, ``_connections`` its connections, and ``_relay`` its

@@ -1,12 +1,12 @@
 """Keep a connection up to date: lists, age, and sign-in.
 
-A task must neither overload its server nor give up silently: `Pace` delays requests for changed lists, and failed
-attempts are repeated with a back-off (`keep_trying`). A connection that is too old, or unused for too long, is reported
-(`report_lifetime`). Connecting asks a person to sign in at most twice per hour.
+A task that lists changed tools again must neither overload the server nor give up silently: `Pace` delays requests, and
+failed attempts are repeated with a back-off (`keep_trying`). An old or unused connection is reported
+(`report_lifetime`). A connect that requires a sign-in asks a person, at most twice per hour.
 
 Owns: nothing; the connection's actor starts the tasks.
-Writes: list requests, into the actor's mailbox; stale lists, retirement and questions of the record; the server's
-deadlines; the token store; the log.
+Writes: list requests, into the actor's mailbox; stale lists and sign-in questions, in the record; the server's
+deadlines; the token store; the log. Calls `on_retire`.
 Calls: auth, config, servers, servers.requests, transports.
 """
 
