@@ -1,8 +1,8 @@
 """Offer the servers of a group to agent frameworks.
 
-The adapters use a group of the bridge, and do not own the group. Each framework is an extra: ``pip install
-'mcp-actors[openai-agents]'``. A framework is imported when the name of its adapter is first used here. `McpClient` and
-`server_instructions` need no framework.
+This file only gathers the public names, and imports an adapter, with its framework, at first use. Adapters use a
+group of the bridge, and do not own the group. Each framework is an extra: ``pip install 'mcp-actors[openai-agents]'``.
+`McpClient` and `server_instructions` need no framework.
 """
 
 from __future__ import annotations

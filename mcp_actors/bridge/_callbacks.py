@@ -4,7 +4,8 @@ A task on Trio's side waits while a task on the event loop runs a function of th
 and either side may end first.
 
 Owns: on the event loop, the tasks that run functions; on Trio's side, a task for each connection to a `LoopServer`.
-Writes: ``callbacks``, ``adapted``, ``end_start`` of the `Bridge`; the log; handlers of signals. Resends signals.
+Writes: ``callbacks``, ``adapted``, ``end_start`` of the `Bridge`; the log; handlers of signals. Resends signals to this
+process if the loop is closed.
 Calls: config, kernel, servers, transports, _bridge.
 """
 

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 class InterruptGuard:
     """A handler for SIGINT that delays the previous handler while the guest runs protected code.
 
-    The guest's code runs in turns, and in steps of the bridge between turns. All other code is the host's.
+    Only turns of Trio's scheduler (`take`) and steps of the bridge (`step`) run the guest's code. All other code is the
+    host's.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Detect changed tools by hashes of accepted definitions; keep listings between runs.
 
-A server may list harmless tools during a review, and later a description with new instructions to the model. Files that
-another user may write are ignored.
+A server may list harmless tools during a review, and later a description with new instructions to the model. Stored
+listings that another user could change are ignored.
 
 Owns: the files of a `CatalogStore`, shared with all programs of the user.
 Writes: these files; the log.

@@ -1,11 +1,11 @@
 """Serve a group over stdin and stdout, or over sockets.
 
-A request must not begin if its cancellation is on its way, so a connection first reads all available data. After a
-freeze of the process, requests wait for the client's answer to a ``ping``.
+A cancelled request must not begin, so a connection first reads all available data. After a freeze of the process,
+requests wait for the client's answer to a ``ping``: cancellations sent meanwhile arrive earlier.
 
 Owns: the number of clients; their tasks and descriptors; the tasks of the gateway.
-Writes: `GatewaySession.only`, `Gateway.sessions`, `Heart.connections`; lines to clients; the log; the blocking mode of
-stdin and stdout, restored at the end; the descriptor of stdin.
+Writes: ``only`` and ``local`` of a `GatewaySession`; `Gateway.sessions`; `Heart.connections`; lines to clients; the
+log; the blocking mode of stdin and stdout, restored at the end; the descriptor of stdin, to end the input.
 Calls: config, servers, transports, transports.socket, _calls, _daemon, _front, _listen, _network, _output, _session.
 """
 

@@ -1,11 +1,11 @@
 """Count, show and probe the servers of a program.
 
-`Metrics` counts calls for OpenTelemetry and Prometheus; `health_app` is an ASGI application with the health of a group.
-To measure calls in another way, derive from `CallObserver`.
+This file only gathers the public names. `Metrics` counts calls for OpenTelemetry and Prometheus; `health_app` is an
+ASGI application with the health of a group. To measure calls in another way, derive from `CallObserver`.
 """
 
-# Programs, ``gateway`` and ``cli`` import these names. `CallObserver`, the base of `Metrics`, is in ``servers``.
-# OpenTelemetry is used through the program's meter only, so nothing here imports it.
+# `CallObserver`, the base of `Metrics`, is in ``servers``. OpenTelemetry is used through the program's meter only, so
+# nothing here imports it.
 
 from __future__ import annotations
 

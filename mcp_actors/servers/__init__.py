@@ -1,7 +1,8 @@
 """MCP servers as supervised actors, alone and in groups.
 
-`open_servers` yields a `ServerGroup`: a mapping of names to `ServerRef` objects, whose methods call tools, read
-resources and control the server. Events report changes of servers, and values such as `ServerStatus` are snapshots.
+This file only gathers the public names. `open_servers` yields a `ServerGroup`: a mapping of names to `ServerRef`
+objects, whose methods call tools, read resources and control the server. Events report changes; values such as
+`ServerStatus` are snapshots.
 """
 
 # Begin with the way of a request: users hold a ``ref``, which sends messages to the actor in ``connection``. Most

@@ -1,6 +1,6 @@
 """Read messages that break the specification, and log skipped messages.
 
-The strict parser comes first, for speed. A response quoted in other output must not end a call.
+A server's log may precede a response on the same line. A response that the log only quotes must not end a call.
 
 Owns: the number and the kinds of skipped messages of a connection.
 Writes: the log.

@@ -1,24 +1,25 @@
 """Lasting parts of a server and of its connections.
 
 Connections come and go; waiting requests, subscriptions, accepted tools and the log level stay. Actors, refs, health
-checks and the group share one record.
+checks and the group share a server's `ServerRecord`.
 
 ::
 
-    ServerRecord                     written by
+    ServerRecord                     changed mainly by
      ├─ config, required, callbacks  the lifecycle actor (`configure`, `move`)
-     ├─ life                         `follow`, `ServerLife.want`
+     ├─ life                         events (`follow`), wishes (`ServerLife.want`)
      ├─ catalog, resources,          the connections and their requests
      │  next_connect
      ├─ calls                        the callers of requests
      └─ connections                  the lifecycle actor (`configure`)
          ├─ ConnectionRecord "shop:1"
-         │   ├─ life, health         `follow`, requests, health checks
+         │   ├─ life                 events (`follow`), the connection
+         │   ├─ health               health checks, requests
          │   ├─ session, read_stderr the actor that has the connection
          │   └─ listeners            ``connection/_callbacks``
          └─ ConnectionRecord "shop:2"
 
-Owns: the parts of both records; the roster of the group owns the records.
+Owns: the parts of the records; the roster of the group owns each `ServerRecord`.
 Writes: the log; events; the text of a `LimitExceeded`. Calls `on_retire`.
 Calls: catalog, config, kernel, servers, transports, _health, _life, _states, _subscriptions, _wanted.
 """

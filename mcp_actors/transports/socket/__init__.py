@@ -1,7 +1,7 @@
 """Connect to a server behind a gateway.
 
-``_link`` connects to the gateway, and exchanges lines as over `stdio`. ``_handshake`` has the lines before MCP begins,
-also for `gateway`.
+This file only gathers names. ``_link`` connects, and exchanges lines as over `stdio`. ``_handshake`` has both
+sides' first lines, before MCP begins.
 """
 
 from __future__ import annotations
