@@ -5,8 +5,8 @@ accept a refresh token once, and take a second use for a theft. So a single task
 cancelled caller does not end the refresh.
 
 Owns: the current sign-in of a connection; the system task of a refresh.
-Writes: the token store; ``Authorization`` headers; credentials to mask, through `AuthorizationClient`; the log. Closes
-refused responses.
+Writes: the token store; ``Authorization`` headers; the credentials that `AuthorizationClient` masks; the log. Closes
+responses that refuse a token.
 Calls: _exchange, _flow, _stores.
 """
 

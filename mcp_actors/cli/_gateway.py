@@ -4,8 +4,8 @@ Servers connect in the background while clients are served. If no server can be 
 with ``--stdio`` it also answers the client's requests.
 
 Owns: the group, acceptors, control socket, tasks and signals of a process that serves.
-Writes: the log, to stderr; the length of a daemon's log; ``ready``, to stdout; descriptors 1 and 2; attributes of
-`Gateway` and `Front`.
+Writes: the log and errors, to stderr; ``ready``, to stdout; ``front``, ``refusal``, ``per_session`` of the `Gateway`;
+`Front.files`. Shortens a daemon's log; redirects descriptors 1 and 2.
 Calls: config, config.formats, gateway, gateway.http, servers, servers.group, _output.
 """
 

@@ -36,10 +36,12 @@ REPORT: Final = 60.0  # seconds between log lines about dropped messages
 
 
 class Budget:
-    """The budget of a run. Each participant has a client's ``identity``, empty in a gateway with one identity.
+    """The budget of a run, for objects of three kinds.
+
+    Each has its client's ``identity``, or "" if all clients share one.
 
     ============  ======================================  ==================================================
-    participant   counted                                 asked to
+    kind          counted                                 asked to
     ============  ======================================  ==================================================
     holder        bytes for a client (``waiting``)        drop bytes (``give_back``)
     source        bytes of requests (``request_bytes``)   nothing

@@ -16,7 +16,7 @@ request is one line of JSON, and the answer is several. Each connection carries 
     {"other": true}                                   the whole answer of a daemon that serves another file
 
 Owns: the connections of commands, and a task for each connection and each change.
-Writes: answers to commands; the log. Starts and stops servers, ends the daemon, reloads the file, serves the page.
+Writes: answers to commands; the log. Starts and stops servers, reloads the file, serves a web page, ends the daemon.
 Calls: observe, servers, _daemon, _front, _listen.
 """
 

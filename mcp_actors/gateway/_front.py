@@ -4,7 +4,7 @@ Servers come, go and change their lists at any moment. The group keeps the tools
 resources, and requests their lists again when they may have changed.
 
 Owns: the prompts and resources of each server; the tasks that request and await lists.
-Writes: the event hub of the group; list requests to servers; the log. Wakes lazy servers.
+Writes: the observers of the group's events; list requests to servers; the log. Wakes lazy servers.
 Calls: servers, servers.connection.
 """
 

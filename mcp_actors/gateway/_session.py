@@ -4,7 +4,8 @@ The reading task handles each message in one step, without waiting or raising. A
 without a task, unless servers must connect first. Requests and results are passed on unchanged, except for their
 hop-by-hop members.
 
-Owns: the shared `Gateway`; a client's requests in flight and their tasks; servers' questions to the client.
+Owns: `Gateway`, which all sessions share; a client's requests in flight and their tasks; servers' questions to the
+client.
 Writes: lines to the client's `Outlet`; the `Budget` of bytes and processes; hop-by-hop members of results; the log.
 Calls: config, servers.requests, transports.socket, _budget, _calls, _daemon, _front, _news, _own.
 """

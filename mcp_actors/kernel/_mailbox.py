@@ -1,7 +1,7 @@
 """The mailbox: a queue of messages that survives restarts of its actor.
 
-Any task may change a mailbox. The same step moves all messages that find room or a free slot. A restart, a Ctrl-C, or a
-handler that puts a message back must neither lose nor double a message, nor change the order.
+Any task may change a mailbox. Each change moves, in the same step, all messages that find room or a free slot. A
+restart, a Ctrl-C, or a handler that puts a message back must neither lose nor double a message, nor change the order.
 
 Owns: the lanes of envelopes; the error that a closed mailbox raises.
 Writes: ``holder``, ``home``, ``number``, ``context`` of envelopes; the answer None to a queued ``tell``; the errors of
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 #   incarnation begins to serve.
 #
 # Envelopes that find the queue full wait in the *entrance*. The sender of a ``call`` waits for the answer, as in the
-# queue; the sender of a ``tell`` waits until the envelope moves up. A full control lane has no entrance. The sender
-# of a ``tell`` waits until the envelope is taken.
+# queue; the sender of a ``tell`` waits until the envelope moves up. The control lane has no entrance, but grows beyond
+# its size; then the sender of a ``tell`` waits until the envelope is taken.
 #
 # Each change (a sender, a finished request, a starting incarnation) moves envelopes straight to a handler whenever a
 # slot is free. A Ctrl-C waits for the end of the step, or it could lose an envelope between two lanes.

@@ -2,7 +2,7 @@
 
 Every message must be answered exactly once, even if the caller leaves, the handler ends and the incarnation ends in the
 same step. `MessagesInFlight` decides what an exception means. `TakenMessages` serves messages without a task: for
-`Actor.take`, and after a handler has returned a `Later`.
+`Actor.take`, and after a handler has returned a `Later`. A `Slot` is a task for handlers, run by ``_requests``.
 
 Owns: the messages in flight of one incarnation, and the count of free slots.
 Writes: envelopes; the actor's mailbox, ``in_flight``, ``sweeps`` and ``_requests``; names and contexts of request

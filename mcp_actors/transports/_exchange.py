@@ -39,8 +39,8 @@ from ._request_table import CANCELLED, Json, RequestTable, RequestUnderWay, comp
 # --- Limit the requests that a server makes ---------------------------------------------------------------------------
 
 # One counter per connection sees every received request and notification before the session does, and every sent
-# request and response. A server over a limit loses its connection. Slower reading would delay responses to us, and
-# refusals need a server that reads.
+# request and response. A server over a limit loses its connection. Slower reading would delay its responses to us,
+# and a server that does not read would not get refusals.
 
 
 EARNED: Final = 10

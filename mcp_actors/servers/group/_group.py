@@ -1,10 +1,11 @@
 """A group of servers: a mapping plus consistent views of their state.
 
-The lifecycle actor changes the set of servers. `translate` turns kernel errors about the group's supervisor into errors
-about servers.
+The lifecycle actor, not the group, changes the set of servers. `translate` turns kernel errors about the group's
+supervisor into errors about servers.
 
 Owns: nothing; roster, supervisor, event hub and sources belong to `open_servers`.
-Writes: the mailbox of the lifecycle actor; streams of the event hub; sources and roster, during a reload.
+Writes: the mailbox of the lifecycle actor; streams of the event hub; during a reload, the sources, `Roster.homes` and
+``not_loaded``.
 Calls: catalog, config, kernel, servers, servers.record, servers.ref, _facts, _lifecycle, _tree.
 """
 

@@ -1,7 +1,7 @@
 """Connect to an HTTP endpoint, over streamable HTTP or SSE.
 
-A file is imported at the first use of its names: with the first server over HTTP, or the first sign-in. Only ``_open``
-of `transports` uses this package.
+This file only gathers the public names, and imports each at its first use. Only ``_open`` of `transports` uses this
+package.
 """
 
 from __future__ import annotations
