@@ -3,8 +3,8 @@
 ``check`` connects once and prints each result as soon as known. After Ctrl-C the unfinished servers are printed.
 ``watch`` shows a live table on a terminal, else a line for each change, until a signal or an error.
 
-Owns: the group of ``watch``, and the task that prints changes.
-Writes: results and messages, through `Output`; the live table.
+Owns: for ``watch``, the group and the task that prints changes; for ``check``, nothing.
+Writes: results and messages, through `Output`; the live table; signal handlers.
 Calls: catalog, config, config.formats, kernel, servers, _configuration, _connect, _output, _sign_in.
 """
 

@@ -1,7 +1,7 @@
 """Serve the servers of a file as one server: ``serve``.
 
-Servers connect in the background while clients are served. If no server can be loaded, an error on stderr says why;
-with ``--stdio`` it also answers the client's requests.
+Servers connect in the background while clients are served. If no server can be loaded, an error on stderr says why.
+With ``--stdio``, the client's requests fail with the same error.
 
 Owns: the group, acceptors, control socket, tasks and signals of a process that serves.
 Writes: the log and errors, to stderr; ``ready``, to stdout; ``front``, ``refusal``, ``per_session`` of the `Gateway`;

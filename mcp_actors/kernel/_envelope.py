@@ -1,8 +1,8 @@
 """Messages, reply slots and envelopes.
 
-A message is sent in an `Envelope`, which is also the reply slot of the sender and a node of the wait-for graph
+A message is sent in an `Envelope`. The envelope is also the reply slot of the sender and a node of the wait-for graph
 (``_circles``): one object is cheaper than three. If an answer and the caller's cancellation come in the same step, the
-first counts.
+earlier event counts.
 
 Owns: envelopes and reply slots, each settled at most once.
 Writes: the log. Wakes senders, or runs their callbacks; notifies the `Holder` of an abandoned envelope.

@@ -1,7 +1,8 @@
 """Pools: equal actors behind one reference.
 
-A pool is a supervisor of its members. Without a key, messages wait in the pool's mailbox for the member with the most
-free slots. With a key, the hash of the key chooses one member's mailbox. Control messages are for the pool itself.
+A pool is a supervisor of its members. Messages wait in the pool's mailbox, and the member with the most free slots
+takes the oldest. With a ``key`` function, messages wait in members' mailboxes: the hash of a message's key chooses a
+member. Control messages are for the pool itself.
 
 Owns: the order of members by free slots; the task that adds and stops members; the tasks that start added members.
 Writes: the table, records and mailboxes of the members; the record and mailbox of the pool; events; the log.

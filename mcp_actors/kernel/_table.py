@@ -5,8 +5,8 @@ A row outlives the incarnations of its child. The row names the incarnation that
 overlap.
 
 Owns: nothing; ``_children`` owns the table.
-Writes: records and mailboxes of children and of all actors below them. Emits `Stopped` and dead letters. Calls
-`ChildSpec.factory`.
+Writes: `Child.kind`; records and mailboxes of children and of all actors below them. Emits `Stopped` and dead letters.
+Calls `ChildSpec.factory`.
 Calls: _actor, _incarnation, _mailbox, _record, _restart.
 """
 
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 #                      └────────────────────┘
 #
 #     Child.group    the group with which the child will restart, or None
-#                             hold
+#                           make_due
 #                    None ──────────────► due
-#                      ▲                    │ begin (it starts), or leave (it was stopped, or is given up)
+#                      ▲                    │ begin (it starts), or cancel_start (it was stopped, or is given up)
 #                      └────────────────────┘
 #
 # Every combination is possible: a restarted member of a group is *live and due*, *stopping and due*, only *due*, then
 # *live*. Without both, a child is *idle*.
 #
-# A child is in one group at most: if another child fails meanwhile, ``hold`` moves it to the new group. A group starts
-# the members that still refer to it, so a group that has lost all does nothing.
+# A child is in one group at most: if another child fails meanwhile, ``make_due`` moves it to the new group. A group
+# starts the members that still refer to it, so a group that has lost all does nothing.
 
 
 Fate = Literal["closed", "open", "restarted", "removed"]

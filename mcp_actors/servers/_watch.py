@@ -4,8 +4,8 @@ A file may be half written, and a database unreachable. No failure may stop a se
 restarts failed tasks. Blocking calls run in the threads of `Sources`.
 
 Owns: a task for each followed source and each written table.
-Writes: `Sources`; the roster; the mailbox of the lifecycle actor; database tables; errors of `Upkeep`;
-`ConfigRejected` events; the log.
+Writes: `Sources`; ``not_loaded`` and ``homes`` of the roster; the mailbox of the lifecycle actor; database tables;
+errors of `Upkeep`; `ConfigRejected` events; the log.
 Calls: config, kernel, servers.record.
 """
 

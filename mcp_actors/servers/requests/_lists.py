@@ -5,7 +5,7 @@ the catalogue; the rest of its page is kept. A list that is too large raises `Li
 small parts, with checkpoints between.
 
 Owns: nothing.
-Writes: lists of resources and prompts in the record; how long lists hold, and reports, in its catalogue.
+Writes: lists of resources and prompts, in the record; lifetimes of lists, and reports, in the record's catalogue.
 Calls: config, servers, transports, _request.
 """
 
