@@ -3,7 +3,9 @@
 Python's errors say what Python could not do (``'Door' object is not subscriptable``), not what to write instead. Only
 failed calls are explained, so correct calls lose no time.
 
-Owns: a system task that keeps each `open_servers` block alive until its exit.
+A system task protects each entered `open_servers` block from the garbage collector.
+
+Owns: the system task of each block.
 Writes: methods, ``__getattr__`` and ``__dir__`` of decorated classes; notes on errors; the log.
 Calls: _exports, _foreign, _patched.
 """

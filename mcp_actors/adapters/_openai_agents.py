@@ -1,10 +1,10 @@
 """Offer a group to the OpenAI Agents SDK as one server.
 
 A tool has a public name in the Agents SDK, and another name on its server. Guardrails and approval functions must
-permit both names. Resolvers get the public name if they return None for the other.
+permit both names. ``tool_meta_resolver`` gets the name on the server first, and the public name if the result is None.
 
 Owns: nothing.
-Writes: nothing.
+Writes: requests to servers.
 Calls: bridge, _offer.
 """
 

@@ -4,7 +4,7 @@ Pydantic AI records the tool calls of a `DynamicToolset`, such as `PydanticAIToo
 After a crash the workflow runs again, without its recorded steps.
 
 Owns: nothing; tools are not kept between turns.
-Writes: nothing.
+Writes: requests to servers.
 Calls: bridge, catalog, _offer.
 """
 

@@ -1,7 +1,7 @@
 """Serve a group over stdin and stdout, or over sockets.
 
-A cancelled request must not begin, so a connection first reads all available data. After a freeze of the process,
-requests wait for the client's answer to a ``ping``: cancellations sent meanwhile arrive earlier.
+A cancelled request must not begin, so a connection first reads all available data. After a freeze of the process, the
+connection also sends a ``ping``. Requests wait for the client's answer, which comes behind earlier cancellations.
 
 Owns: the number of clients; their tasks and descriptors; the tasks of the gateway.
 Writes: ``only`` and ``local`` of a `GatewaySession`; `Gateway.sessions`; `Heart.connections`; lines to clients; the
