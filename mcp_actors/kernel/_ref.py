@@ -1,7 +1,7 @@
 """References to actors and supervisors, and monitors.
 
-Programs send messages through an `ActorRef`, which refuses messages from outside the Trio run, and calls that would
-deadlock.
+Programs send messages through an `ActorRef`, which refuses any message from outside the Trio run, and any call that
+would deadlock.
 
 Owns: monitors.
 Writes: mailboxes; watchers in records; the wait-for graph; event hubs.

@@ -39,8 +39,8 @@ from ._request_table import CANCELLED, Json, RequestTable, RequestUnderWay, comp
 # --- Limit the requests that a server makes ---------------------------------------------------------------------------
 
 # One counter per connection sees every received request and notification before the session does, and every sent
-# request and response. A server over a limit loses its connection. Slower reading would delay its responses to us,
-# and a server that does not read would not get refusals.
+# request and response. A server over a limit loses its connection, because milder ways fail: slower reading delays
+# the server's responses too, and refusals never reach a server that does not read.
 
 
 EARNED: Final = 10

@@ -1,10 +1,11 @@
 """Everything about a server that outlives connections.
 
-This file only gathers names; the rest describes the folder. Actors, requests, refs and the group share the record of a
-server; ``_record`` names the writer of each part.
+This file only gathers names; the last lines describe the folder. Actors, requests, refs and the group share a server's
+record; ``_record`` names the writer of each part.
 
-Owns: the parts of the records; a group's roster owns the records.
-Writes: the log; events, to the program's observers. Calls `on_retire`.
+Owns: the parts of a record; the group's roster owns the whole.
+Writes: the log; events; ``on_exit`` of links; the text of a `LimitExceeded`. Calls listeners, connections, and the
+group's `on_retire`.
 Calls: _health, _life, _record, _states, _status, _subscriptions, _wanted.
 """
 

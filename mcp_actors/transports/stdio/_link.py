@@ -42,7 +42,7 @@ OBITUARY_WAIT: Final = 0.5
 """Seconds for the process to exit and end stderr after a failed connect. The error quotes stderr."""
 
 INPUT_INTERVAL: Final = 0.25
-"""Seconds between checks once stdin has no reader: output and an exit may follow."""
+"""Seconds until unread requests end the connection, once stdin has no reader; doubled if output waits."""
 
 STDERR_WAIT: Final = 0.25
 """Seconds for the rest of stderr after the process group was killed."""
