@@ -41,7 +41,7 @@ _REFERENCE: Final = re.compile(r"\$?\$\{")
 _BRACE: Final = re.compile(r"\$\{|\}")
 _VARIABLE: Final = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 FROM_FILE: Final = "env:"
-"""Keys in `Written.variables` with this prefix are from a ``.env`` file; environment variables take precedence."""
+"""``Written.variables["env:VAR"]`` is VAR from a ``.env`` file, used if the environment has no VAR."""
 
 INPUT: Final = re.compile(r"input:(?P<id>[\w.-]{1,64})")
 _EDITOR_REFERENCE: Final = re.compile(r"(?:command|config):[\w.-]{1,64}")

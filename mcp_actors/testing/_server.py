@@ -1,7 +1,7 @@
 """A test's scripted server, its thread, and its connections in process.
 
-Except in process, the server runs Trio in a thread of its own. For each connection over stdio, the client starts a
-``_relay`` process, which the test can kill and suspend.
+The thread runs Trio, and serves stdio, HTTP and SSE. Connections in process use the client's Trio run. For each
+connection over stdio, the client starts a ``_relay`` process, which the test can kill and suspend.
 
 Owns: the thread of a ``with`` block; a task for each connection in process.
 Writes: the script; signals to relay processes.

@@ -4,7 +4,7 @@ A subscription collects changed resources for its reader. The hard part is gaps:
 reconnecting, or after the stream of changes has ended, and repeats nothing later. A renewed subscription therefore
 reports every resource as changed once (`ResourceUpdated.missed`).
 
-Owns: subscriptions; listeners; `DonePages`; the nursery of `open_incoming`.
+Owns: subscriptions; listeners; reports of completed elicitations (`DonePages`); the nursery of `open_incoming`.
 Writes: the log. Runs listeners and methods of the `SubscribingConnection`.
 Calls: nothing.
 """

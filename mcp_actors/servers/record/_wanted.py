@@ -34,16 +34,16 @@ UP: Final[frozenset[ServerState]] = CONNECTED | {"connecting", "backoff", "stopp
 class Wanted:
     """The current wish about a server, as one value.
 
-    Each server has one value, `ServerLife.wanted`, with one writer, `ServerLife.want`. Each wish has the next number.
+    Each server has one value, `ServerLife.wanted`, with one writer, `ServerLife.want`. Each wish gets the next number.
 
     Attributes:
         config: the wanted configuration. The record keeps the previous one until the connection with it has ended.
         mode: ``run``: connect. ``rest``: connect at the next use. ``stop``: connect only after a start. ``leave``:
             never connect again.
         generation: the number of the latest wish.
-        fresh: the number of the last wish to restart, reconfigure, rest or stop; connections begun earlier end after
-            their requests, unless cut.
-        cut: the number of the last stop; connections begun earlier end at once, with their requests.
+        fresh: the number of the last wish to restart, reconfigure, rest or stop. Connections begun earlier must end.
+        cut: the number of the last stop. Connections begun earlier end at once, and their requests fail. Other
+            connections that must end finish their requests first.
         departure: why the server leaves, or None. ``"block"``: the block of the group has ended. ``"signal"``: a signal
             is ending the block, and new requests wait for the end. ``"removal"``: the group removes the server.
         ask: whether a connect may ask a person to sign in.

@@ -1,10 +1,10 @@
 """Judge redirects and answers over HTTP, and build errors for failures.
 
-Servers send wrong HTTP statuses, and wrong or missing ids. Each id is checked, so no caller gets the result of another
-call. `HttpFailures` builds the errors about one server, and masks foreign text.
+Servers send wrong HTTP statuses, and wrong or missing ids. An answer with another request's id is refused, so no
+caller gets the result of another call. `HttpFailures` builds the errors about one server, and masks foreign text.
 
 Owns: nothing.
-Writes: the requests' ids, into answers; texts of exceptions.
+Writes: the ids of answers; texts, causes and tracebacks of exceptions.
 Calls: transports.
 """
 
