@@ -3,8 +3,8 @@
 A configuration decides which programs run. So a file that the user did not name is used only if the user accepts the
 content. Servers may also be typed: a URL, or a command after ``--``.
 
-Owns: the user's answers, in a `FollowedFile`.
-Writes: hashes of accepted files, in the user's state folder; questions, on the terminal; notes, through `Output`.
+Owns: a `FollowedFile`, which keeps the user's answers in memory.
+Writes: hashes of accepted files, in the user's state folder; questions, on the terminal or stderr; notes, to `Output`.
 Calls: catalog, config, config.formats, _completion, _output.
 """
 

@@ -43,7 +43,7 @@ class Budget:
     ============  ======================================  ==================================================
     kind          counted                                 asked to
     ============  ======================================  ==================================================
-    holder        bytes for a client (``waiting``)        drop bytes (``give_back``)
+    holder        bytes for a client (``waiting``)        drop bytes or disconnect (``give_back``)
     source        bytes of requests (``request_bytes``)   nothing
     owner         a session's ``processes``               end (``outlet.end``) if idle (``idle_since``)
     ============  ======================================  ==================================================

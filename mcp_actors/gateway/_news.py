@@ -1,7 +1,7 @@
 """Notify a client of changes and of its servers' log messages.
 
-A legacy client subscribes to each resource, sets one log level, and is notified of changed lists once initialized.
-Since 2026-07-28 a client opens streams of notifications, and may name a log level in each request.
+A legacy client subscribes to one resource per request, sets one log level, and, once initialized, is notified of all
+changed lists. A modern client opens streams of notifications, and may name a log level in each request.
 
 Owns: the subscriptions, streams and log level of one client, and the web pages that its user has to complete.
 Writes: notifications, through the session; log levels, subscriptions and listeners of servers; the log.

@@ -4,7 +4,8 @@ A call may wait in the mailbox while the catalogue changes; then the call is che
 runs the program's middleware, which may send any number of messages for one call.
 
 Owns: nothing; an `Around` runs in the task of its caller.
-Writes: the server's catalogue; what the session notes about tools; deadlines of calls; the log.
+Writes: the server's catalogue; in the session, which arguments are headers and which tools return objects; deadlines
+of calls; the log.
 Calls: config, servers, _lists, _request.
 """
 
