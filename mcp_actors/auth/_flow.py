@@ -5,8 +5,8 @@ browser during a call. So each sign-in or refresh has a new provider, and an `Au
 requests.
 
 Owns: nothing; the caller stores the tokens.
-Writes: attributes of a provider; a filter on the SDK's logger; for a moment, Python's warning filters; credentials of
-an `AuthorizationClient`.
+Writes: attributes of a provider; a filter on the SDK's logger; for a moment, Python's warning filters; the credentials
+that an `AuthorizationClient` masks.
 Calls: _exchange, _stores.
 """
 

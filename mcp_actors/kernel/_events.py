@@ -2,9 +2,10 @@
 
 Observers are foreign code, called within steps of the kernel that must not stay half done. So errors of observers are
 logged, and an exception that ends the program waits for the end of the step. A slow subscriber must not hold up the
-actors, so a stream is bounded and drops the oldest events.
+actors, so a stream is bounded and drops the oldest events. A tree of actors may be deeper than Python's stack, so
+`EventHub` passes stops down by a queue.
 
-Owns: observers, streams, the waiting exception, and stops to pass down (`EventHub.after_stop`), of one tree of actors.
+Owns: the observers, streams, waiting exception and queued stops of one tree of actors.
 Writes: the log ``mcp_actors.kernel``.
 Calls: nothing.
 """

@@ -4,7 +4,7 @@ Tests and connections share the script from several threads. A middleware of the
 marks answers whose bytes the connection must spoil.
 
 Owns: the tools, planned faults and received requests of a server.
-Writes: marks and crashes of a connection, through `Connected`. Calls the test's functions for tools.
+Writes: marks on answers; messages to clients. Crashes connections. Calls the test's functions for tools.
 Calls: _signal.
 """
 

@@ -33,9 +33,9 @@ class ConnectionHealth:
 
     A check needs no slot, and overtakes requests in the mailbox. Any answer resets the failures.
 
-    A changed configuration replaces `policy`. `on_change`, called when the condition changes, is set by the record.
-    `pings` is True if the server answered ``ping``, None until known. `_failing`, shared with `ServerHealth`, contains
-    `_actor`, the name of the connection's actor, from a failure until the next answer.
+    A changed configuration replaces `policy`. The record sets `on_change`, called when the condition changes. `pings`
+    is True if the server answered ``ping``, None until known. The replicas share the set `_failing`. A failure adds
+    `_actor`, the name of the connection's actor; the next answer removes the name.
     """
 
     policy: HealthPolicy

@@ -1,7 +1,7 @@
 """Watch and limit HTTP bodies, and parse event streams.
 
-A request may have taken effect once the HTTP client reads the request's body. A surplus response must not answer the
-next request (see `Reads`). Long bodies are read in small pieces, within limits.
+The server may act on a request once the HTTP client begins to send the request's body. A surplus response must not
+answer the next request (see `Reads`). Long bodies are read in small pieces, within limits.
 
 Owns: the event that is arriving; the count of reads from a connection.
 Writes: ``sent`` of a `RequestUnderWay`; ``heard_at`` of the `Lifeline`; httpx2's ``Response.stream``, and ``read`` of
