@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 # --- Find the handler of a message ------------------------------------------------------------------------------------
 
-# The table of a class (class of messages → name of the method) is made with the class. A message without a handler is
-# refused when sent, or at the latest when taken.
+# Each actor class has a table that maps message classes to method names. The table is made with the actor class. A
+# message without a handler is refused when sent, or at the latest when taken.
 #
 # An overridden ``handle`` gets all messages, and returns None if its ``match`` has no case. So None is an error if the
 # ``Call[...]`` forbids None, or if the annotation of ``handle`` omits the class of the message.

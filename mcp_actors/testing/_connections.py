@@ -1,7 +1,7 @@
 """Connections to a scripted server, in-process, over stdio or over HTTP.
 
 An in-process or stdio connection has its own SDK server. Requests to an HTTP port share an SDK server until a crash.
-`post` passes the test's commands (crash, notify) from its thread to the Trio run that serves.
+The test may be in another thread, so `post` passes `crash` and `notify` to the connection's Trio run.
 
 Owns: the port, its sockets, and the tasks of the connections.
 Writes: connections, requests, cancellations and used faults of the `Script`.

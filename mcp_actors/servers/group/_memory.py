@@ -47,7 +47,7 @@ LOAD_WAIT: Final = 1.0
 """Seconds that opening a group waits for files; longer for more than `FILES_PER_WAIT` files."""
 
 PINS_WAIT: Final = 10.0
-"""Minimum seconds to wait for pins with ``on_tool_change="block"``. A large file takes 2 seconds."""
+"""Seconds to wait for pins with ``on_tool_change="block"``; longer for many files. A large file takes 2 seconds."""
 
 FILES_PER_WAIT: Final = 200
 
