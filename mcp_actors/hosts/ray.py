@@ -1,8 +1,8 @@
 """Run a gateway in an actor of Ray, and find it.
 
-Ray places, names and restarts a `RayHost`, whose gateway runs in a thread with Trio. A restarted actor may be on
-another node, so `ray_address` asks Ray at each connect of a `Socket`. A failure of the gateway is logged, and ends the
-process.
+The actor is a `RayHost`. Ray places, names and restarts the actor. The actor runs the gateway in a thread with Trio; if
+a running gateway fails, the actor logs the error and ends its own process. A restarted actor may be on another node, so
+`ray_address` asks Ray at each connect of a `Socket`.
 """
 
 from __future__ import annotations

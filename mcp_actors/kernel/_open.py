@@ -4,7 +4,8 @@ The root actor and the user's block share a nursery. Either may fail, or both, a
 any moment. The user must get one exception that says why, after a bounded clean-up.
 
 Owns: the root actor's record, mailbox, event hub and tasks; the nursery around the block.
-Writes: `Record.opened`, `Sender.calls` and event hub of an actor that opens the block. Emits `Stopped`.
+Writes: if another actor opens the block, the `Record.opened`, `Sender.calls` and event hub of that actor. Emits
+`Stopped`.
 Calls: _actor, _circles, _envelope, _events, _incarnation, _mailbox, _record, _ref, _requests, _restart, _supervisor.
 """
 

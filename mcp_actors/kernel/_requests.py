@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 # Messages that a plain handler sends to plain handlers would nest in its step, and two actors that answer each other
 # would exceed Python's recursion limit. So one plain handler runs at a time in a Trio run. Meanwhile other messages
 # take their slots and are *due*: handled afterwards, in the order taken, in the same step. After `MESSAGES_A_STEP`
-# messages Trio runs other tasks, or two actors that answer each other would block the event loop.
+# messages Trio runs other tasks. Otherwise two actors that answer each other would block the event loop.
 #
 # With several slots, a plain handler may begin before the task of an earlier message; waiting for that would take a
 # step per message.

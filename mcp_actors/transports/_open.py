@@ -1,9 +1,9 @@
 """Open a link with the configured transport, within the group's capacity.
 
-A `Capacity` limits how many servers connect at once, and how many processes run. Credentials are resolved at each
-opening and not kept.
+A `Capacity` limits how many servers connect at once, and how many processes run. Each opening resolves the credentials
+anew.
 
-Owns: the turns and the count of processes of a group. The caller owns an opened link.
+Owns: a group's turns to connect and count of processes. The caller owns an opened link.
 Writes: the log, and filters of loggers; the `Masker` of each link. Reads ``os.environ``.
 Calls: config, transports.http, transports.socket, transports.stdio, _credentials, _in_process, _link, _logs.
 """

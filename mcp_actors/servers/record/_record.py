@@ -1,7 +1,7 @@
 """Lasting parts of a server and of its connections.
 
-Connections come and go; waiting requests, subscriptions, accepted tools and the log level stay. Actors, refs, health
-checks and the group share a server's `ServerRecord`.
+A connection breaks and is opened again; waiting requests, subscriptions, accepted tools and the log level stay. Actors,
+refs, health checks and the group share a server's `ServerRecord`.
 
 ::
 
