@@ -19,6 +19,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from subprocess import Popen
 from threading import Lock
@@ -325,9 +326,9 @@ class _Start:
 
     def __init__(self, server: str, transport: Stdio, environment: Mapping[str, str], source: str | None) -> None:
         self._server = server
-        self._transport = transport
-        self._environment = environment
-        self._source = source
+        path = environment.get("PATH")
+        self._find = partial(find_program, server, transport.command, cwd=transport.cwd, path=path, source=source)
+        self._given: tuple[Stdio, Mapping[str, str]] | None = transport, environment
         self._token = trio.lowlevel.current_trio_token()
         self._decided = Lock()
         self.result: Outcome[ServerProcess]
@@ -339,21 +340,24 @@ class _Start:
         Raises:
             ConnectFailed: the program does not exist.
         """
-        command, path = self._transport.command, self._environment.get("PATH")
-        program = find_program(self._server, command, cwd=self._transport.cwd, path=path, source=self._source)
-        line, environment = [command, *self._transport.args], self._environment
-        if (sandbox := self._transport.sandbox) is not None:
-            line = confined(self._server, sandbox, program, line, self._environment)
+        program = self._find()
+        if (given := self._given) is None:
+            return  # the owner has left
+        transport, environment = given
+        line = [transport.command, *transport.args]
+        if transport.sandbox is not None:
+            line = confined(self._server, transport.sandbox, program, line, environment)
             program, environment = line[0], environment_of_start(environment)
         if self._decided.acquire(blocking=False):
-            self.result = capture(self._spawn, program, line, environment)
+            self.result = capture(self._spawn, program, line, environment, transport)
             self._token.run_sync_soon(self.spawned.set)
 
     def abandon(self) -> bool:
-        return self._decided.acquire(blocking=False)  # False: the process is being spawned
+        """Release the configuration. Return False if the process is being spawned."""
+        self._given = None  # a thread that hangs in the look-up keeps this object
+        return self._decided.acquire(blocking=False)
 
-    def _spawn(self, program: str, line: list[str], environment: Mapping[str, str]) -> ServerProcess:
-        command = self._transport.command
+    def _spawn(self, program: str, line: list[str], environment: Mapping[str, str], transport: Stdio) -> ServerProcess:
         try:
             with ExitStack() as child_ends, ExitStack() as our_ends:
                 stdin, to_stdin = _pipe(child_ends, our_ends)
@@ -367,11 +371,11 @@ class _Start:
                     stderr=stderr,
                     start_new_session=True,
                     env=environment,
-                    cwd=self._transport.cwd,
+                    cwd=transport.cwd,
                 )
                 our_ends.pop_all()
         except (OSError, ValueError) as error:
-            raise explain_spawn_error(self._server, command, error) from error
+            raise explain_spawn_error(self._server, transport.command, error) from error
         return ServerProcess(popen, (to_stdin, from_stdout, from_stderr), self._server)
 
 
@@ -394,8 +398,7 @@ TAIL_BYTES: Final = 64 * 1024
 LINE_BYTES: Final = 8 * 1024
 """Longer lines are logged in pieces: a progress bar may never write a newline."""
 
-PART_BYTES: Final = 4 * 1024
-"""Bytes that are split into lines in one step: each byte may be a line."""
+PART_BYTES: Final = 4 * 1024  # split into lines in one step: each byte may be a line
 
 LINES_A_SECOND: Final = 200
 """Lines logged per second; the rest is counted. Several long tracebacks fit."""
