@@ -47,8 +47,7 @@ MAX_CONTROL_CONNECTIONS: Final = 16
 PEER_SECONDS: Final = 5.0
 """Seconds for a peer to send its request, and to read each line."""
 
-SEPARATOR: Final = "---- its next process ----"  # between the stderr of processes
-"""Between the stderr of two processes of a server."""
+SEPARATOR: Final = "---- its next process ----"  # between the stderr of two processes of a server
 
 VERBS: Final = ("status", "logs", "restart", "stop", "start", "reload", "ui")
 

@@ -36,14 +36,12 @@ if TYPE_CHECKING:
 
 logger = Log("mcp_actors.gateway")
 
-LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""Lowest first."""
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")  # lowest first
 
 MAX_WATCHED: Final = 200
 """Subscriptions of a client to resources. A thousand would block the event loop for 0.3 s."""
 
-MAX_URI: Final = 64 * 1024
-"""Characters of the URI of a subscription."""
+MAX_URI: Final = 64 * 1024  # characters of the URI of a subscription
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 

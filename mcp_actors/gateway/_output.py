@@ -31,8 +31,7 @@ logger = Log("mcp_actors.gateway")
 OUTPUT_BACKLOG: Final = 1024 * 1024
 """Reading from a client stops while this many bytes wait for it."""
 
-BEAT: Final = 0.25
-"""Seconds between looks at the clock."""
+BEAT: Final = 0.25  # seconds between looks at the clock
 
 GAP: Final = 0.5
 """Seconds that a look at the clock may be late. More is a gap."""

@@ -51,8 +51,7 @@ CLIENT_READ_BYTES: Final = 1024 * 1024
 
 CHUNK: Final = 64 * 1024
 
-BURST: Final = 16
-"""Messages between two looks at the clock. They take a millisecond."""
+BURST: Final = 16  # messages between two looks at the clock; they take a millisecond
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 """Bytes of one message of a client. More end the connection."""
@@ -60,8 +59,7 @@ MAX_MESSAGE: Final = 16 * 1024 * 1024
 MAX_MESSAGE_VALUES: Final = 250_000
 """JSON values in one message, as for servers by default: 50 ms of parsing. More end the connection."""
 
-MAX_CLIENTS: Final = 1000
-"""Clients at a time. One more is refused."""
+MAX_CLIENTS: Final = 1000  # at a time; one more is refused
 
 ANSWER_LINGER: Final = 5.0
 """Seconds for the last answers after a client has closed its side."""
@@ -130,11 +128,14 @@ class ClientConnection:
                     stack.callback(os.close, self._null)
                 async with trio.open_nursery() as self._nursery:
                     self._nursery.start_soon(self._output.run)
-                    if self._gateway.stopping.is_set():
-                        self.drain()
-                    await self._read()
-                    await self._linger()
-                    self._nursery.cancel_scope.cancel("the client has left")
+                    try:
+                        if self._gateway.stopping.is_set():
+                            self.drain()
+                        await self._read()
+                        await self._linger()
+                        self._nursery.cancel_scope.cancel("the client has left")
+                    finally:
+                        self._nursery = None  # it closes a step before `ended`, and then starts no more tasks
         except Exception:  # of the session or its own servers; other clients go on
             logger.exception("%s is disconnected: a defect of the gateway", self._client)
         finally:

@@ -571,6 +571,23 @@ async def test_half_a_request_is_awaited() -> None:
         assert outcome_of(json.loads(theirs.recv(10_000))["error"]) == REFUSED
 
 
+async def test_a_gateway_may_stop_at_any_step_in_which_a_client_leaves() -> None:
+    heart, gateway = _output.Heart(), _session.Gateway(refusal="there is none")
+    for steps in range(40):
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        with ours, trio.fail_after(BOUND):
+            connection = _serve.ClientConnection(gateway, heart, ours.fileno(), ours.fileno(), "client")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(connection.run)
+                await trio.testing.wait_all_tasks_blocked()
+                theirs.close()
+                for _ in range(steps):
+                    await trio.lowlevel.checkpoint()
+                await _listen.drain(trio.Event(), (), heart.connections)
+        assert connection.ended.is_set()
+
+
 async def test_two_tasks_can_wait_for_a_client_to_read() -> None:
     """The one that reads its requests waits too, when the gateway stops."""
     ours, theirs = socket.socketpair()

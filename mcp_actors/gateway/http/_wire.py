@@ -341,15 +341,18 @@ class HttpConnection:
             with self._scope:
                 async with trio.open_nursery() as self._nursery:
                     self._nursery.start_soon(self.output.run)
-                    with self._reading:
-                        while self.busy or not self.closing:  # `note_end` of the last reply ends the loop
-                            await self._sleep()
-                            time_slice = TimeSlice()
-                            while self._buffer and (self.busy or not self.closing):
-                                await self._take_request()
-                                await time_slice.checkpoint()
-                    await self._part()
-                    self._nursery.cancel_scope.cancel("the connection is closed")
+                    try:
+                        with self._reading:
+                            while self.busy or not self.closing:  # `note_end` of the last reply ends the loop
+                                await self._sleep()
+                                time_slice = TimeSlice()
+                                while self._buffer and (self.busy or not self.closing):
+                                    await self._take_request()
+                                    await time_slice.checkpoint()
+                        await self._part()
+                        self._nursery.cancel_scope.cancel("the connection is closed")
+                    finally:
+                        self._nursery = None  # it closes a step before `ended`, and then starts no more tasks
         except Exception:
             logger.exception("%s is disconnected: a defect of the gateway", self._client)
         finally:
