@@ -33,9 +33,10 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
     """A group of servers, for ``create_agent(middleware=[…])`` of LangChain.
 
     At each turn, the agent is offered its own tools and the current tools of the group, under their public names. A
-    tool of the agent hides a tool of the group with the same name. The predicate of a `ToolFilter` gets the name of the
-    agent (``create_agent(name=…)``), and from LangGraph a ``Runtime`` at each turn or a ``ToolRuntime`` before a tool
-    call. Agents and runs may share a middleware, which owns no connection.
+    tool of the agent hides a tool of the group with the same name. In the `ToolContext` for the predicate of a
+    `ToolFilter`, `agent` is the agent's name (``create_agent(name=…)``). `run` is LangGraph's ``Runtime`` when tools
+    are listed, and its ``ToolRuntime`` when a tool is called. Agents and runs may share a middleware, which owns no
+    connection.
 
     Only tools that the agent may use are called. If a tool was removed, is hidden from the agent, or was invented by
     the model, LangChain answers that the tool is not valid. Results and failures are those of `langchain_tools`; the

@@ -1,7 +1,7 @@
 """Offer a group to Pydantic AI as a toolset.
 
 Pydantic AI records the tool calls of a `DynamicToolset`, such as `PydanticAIToolset`, as steps of a durable workflow.
-After a crash the workflow runs again, without its recorded steps.
+After a crash the workflow runs again, but does not repeat recorded calls.
 
 Owns: nothing; tools are not kept between turns.
 Writes: requests to servers.

@@ -3,7 +3,7 @@
 A configuration decides which programs run. So a file that the user did not name is used only if the user accepts the
 content. Servers may also be typed: a URL, or a command after ``--``.
 
-Owns: a `FollowedFile`, which keeps the user's answers in memory.
+Owns: a `FollowedFile`, which keeps the inputs that the user has typed.
 Writes: hashes of accepted files, in the user's state folder; questions, on the terminal or stderr; notes, to `Output`.
 Calls: catalog, config, config.formats, _completion, _output.
 """

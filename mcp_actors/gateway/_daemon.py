@@ -40,7 +40,7 @@ class DaemonRefused(OSError):
 
 
 class Names:
-    """The files of one daemon: sockets for clients and for commands, log, and lock.
+    """The files of one daemon: its lock, its log, a socket for clients, and a socket for commands.
 
     `config` is the configuration file's real path, perhaps with ``#server``. The daemon works in the file's `folder`.
     """

@@ -4,7 +4,7 @@ An in-process or stdio connection has its own SDK server. Requests to an HTTP po
 The test may be in another thread, so `post` passes `crash` and `notify` to the connection's Trio run.
 
 Owns: the port, its sockets, and the tasks of the connections.
-Writes: connections, requests, cancellations and used faults of the `Script`.
+Writes: the `Script` (its connections, requests, cancellations and used faults).
 Calls: transports, _behavior, _signal.
 """
 

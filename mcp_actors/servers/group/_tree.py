@@ -1,7 +1,7 @@
 """The supervision tree of a group, its roster, and its limits.
 
-`group_specs` says which actors a group has, the `Roster` lists its servers, and `GroupLimits` bounds servers, connects
-and processes.
+`group_specs` says which actors a group has. The `Roster` lists its servers. `GroupLimits` limits the numbers of
+servers, of processes, and of connects at a time.
 
 ::
 
@@ -20,8 +20,8 @@ and processes.
      └─ servers:status            with TableSource(instance=…): writes the states of servers into the database
 
 Owns: the record, `ServerEntry` and ref of each server, and accepted tools of removed servers.
-Writes: the configuration, `on_retire`, `woken`, ``life.end_of_group``, call observers and accepted tools of each
-record; the mailboxes of the lifecycle actor and the group's supervisor.
+Writes: records (configuration, accepted tools, call observers, `on_retire`, `woken`, ``life.end_of_group``); the
+mailboxes of the lifecycle actor and the group's supervisor.
 Calls: catalog, config, kernel, servers, servers.connection, servers.record, servers.ref, transports, _memory.
 """
 
