@@ -40,8 +40,7 @@ from .._request_table import NO_IDS, UnmatchedError, comparable_id
 # that would drop the body of a message is not followed either.
 
 
-MAX_REDIRECTS: Final = 5
-"""More redirects of one request are a loop."""
+MAX_REDIRECTS: Final = 5  # more, of one request, are a loop
 
 Send: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 

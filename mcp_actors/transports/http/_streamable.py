@@ -86,8 +86,7 @@ Answer = JSONRPCResponse | JSONRPCError
 
 STREAM_ENDED: Final = "the event stream ended before the response"
 
-END_WAIT: Final = 0.2
-"""Seconds to wait for the end of a stream after its answer. Servers end it at once."""
+END_WAIT: Final = 0.2  # seconds for a stream to end after its answer; servers end it at once
 
 
 @define(eq=False)
@@ -261,6 +260,8 @@ class HttpExchange:
                 failure = session.failures.broken(exc)
                 session.reach.start_probe()
             if (following := await self._resume(streams)) is None:
+                if session.listened:
+                    await trio.sleep(0.1)  # the answer may wait in the stream of notifications: no order of the two
                 if self._odd:
                     await self._note_silence()
                 if self._misdirected is not None:
