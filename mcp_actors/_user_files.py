@@ -1,7 +1,7 @@
 """Find the user's directories, write private files and read secrets.
 
 A file is replaced as a whole: a reader never sees half a file. A killed writer leaves the old or the new content, and
-perhaps a file with the suffix `UNFINISHED`. Functions that touch files block.
+perhaps a file with the suffix `UNFINISHED`. All functions are synchronous: the caller's thread waits for the disk.
 
 Owns: nothing.
 Writes: the given files; missing directories; the process's umask, for a moment.

@@ -1,8 +1,9 @@
 """Sign in to servers over HTTP by OAuth 2.1.
 
 This file only gathers names. Give `OAuth()` to `mcp_actors.Http` as ``auth``. `ServerRef.sign_in` and ``mcp-actors
-login`` ask a person. A token store keeps the tokens, by default in files that a user's processes share. One process at
-a time refreshes a token. `ServerRef.sign_out` removes tokens, and revokes them if the authorization server can.
+login`` ask a person to sign in. A token store keeps the tokens, by default in files that a user's processes share. One
+process at a time refreshes a token. `ServerRef.sign_out` removes tokens, and revokes them if the authorization server
+can.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Filter the tools of a server; validate its ``static_tools``.
 
-Names and patterns hide tools from everyone. A predicate hides tools from an agent, at each listing. Predicates are the
-user's code, and may raise.
+Names and patterns hide tools from everyone. A predicate hides tools from one agent, whenever tools are listed for that
+agent. Predicates are the user's code, and may raise.
 
 Owns: nothing.
 Writes: the log.
@@ -40,7 +40,7 @@ GLOB: Final = re.compile(r"[*?\[]")
 @explained
 @attrs.frozen
 class ToolContext:
-    """The agent and run for which tools are listed, passed unchanged to the predicate of a `ToolFilter`.
+    """The agent and the run for which tools are listed, passed unchanged to the predicate of a `ToolFilter`.
 
     Args:
         agent: the agent.

@@ -1,7 +1,7 @@
 """Answer ``mcp-actors status``, ``restart`` and the like in a daemon.
 
-Commands have their own socket: a program in a sandbox gets the clients' socket only, and can stop or reload nothing. A
-request is one line of JSON, and the answer is several. Each connection carries one request::
+Commands have their own socket: a program in a sandbox gets the clients' socket only, and can neither stop nor reload
+anything. A request is one line of JSON, and the answer is several. Each connection carries one request::
 
     {"do": "restart", "file": "/home/me/mcp.json",    request; without names, about all servers
      "servers": ["docs"]}                             (a "stop" without names stops the daemon)
@@ -15,8 +15,9 @@ request is one line of JSON, and the answer is several. Each connection carries 
     {"done": true}                                    the end; a stopped daemon ends the connection instead
     {"other": true}                                   the whole answer of a daemon that serves another file
 
-Owns: the connections of commands, and a task for each connection and each change.
-Writes: answers to commands; the log. Starts and stops servers, reloads the file, serves a web page, ends the daemon.
+Owns: each command's connection and its task; one task for each change.
+Writes: each command's connection (answers); the log. Starts and stops servers, reloads the file, serves a web page,
+ends the daemon.
 Calls: observe, servers, _daemon, _front, _listen.
 """
 

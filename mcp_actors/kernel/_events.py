@@ -2,10 +2,10 @@
 
 Observers are foreign code, called within steps of the kernel that must not stay half done. So errors of observers are
 logged, and an exception that ends the program waits for the end of the step. A slow subscriber must not hold up the
-actors, so a stream is bounded and drops the oldest events. A tree of actors may be deeper than Python's stack, so
-`EventHub` passes stops down by a queue.
+actors, so each subscriber's stream is bounded, and drops the oldest events. A tree of actors may be deeper than
+Python's stack, so supervisors stop their children through a queue of `EventHub`.
 
-Owns: the observers, streams, waiting exception and queued stops of one tree of actors.
+Owns: the `EventHub` of one tree of actors (observers, streams, waiting exception, queued stops).
 Writes: the log ``mcp_actors.kernel``.
 Calls: nothing.
 """

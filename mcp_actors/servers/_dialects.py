@@ -1,9 +1,9 @@
 """Read results that do not conform to the protocol.
 
-A tool has acted before its invalid result is read, so `read_result` keeps all that can be read. Requests for input, and
-the names, URIs and cursors of lists, must be valid: later requests depend on them.
+A tool has acted before its invalid result is read, so `read_result` keeps all that can be read. Requests for input must
+be valid, and so must each name, URI and cursor in a list: later requests depend on them.
 
-Owns: the kinds of deviations already logged for a connection (`Oddities`).
+Owns: each `Oddities` (the kinds of deviation already logged for one connection).
 Writes: the given result; the log.
 Calls: _eras.
 """
@@ -52,7 +52,7 @@ def read_result(
         method: the protocol's method.
         version: the protocol version of the session.
         result: the ``result`` of the answer, changed to what was read.
-        report: takes the error of an invalid result that was read.
+        report: called with the error, if the result is invalid but was read.
         certain: whether the server is known to speak this version. If not, required members must be present, and so
             confirm the version.
 

@@ -1,10 +1,10 @@
-"""Build the errors of connects, connections and requests.
+"""Build errors for connection attempts, connections and requests.
 
 An error names the server, the event and a remedy. Credentials are removed from quoted exceptions, and from the last
 output of a dead process.
 
 Owns: nothing.
-Writes: given exceptions, to remove credentials (`Masker.clean`).
+Writes: the given exceptions, which lose credentials (`Masker.clean`).
 Calls: auth, transports, _eras, _session.
 """
 

@@ -3,7 +3,7 @@
 Each rule decides on plain data, with the time as an argument: no clock, no task, no log. Only `seconds_to_retry` draws
 a random number.
 
-Owns: nothing. A server's `PolicyState` keeps its breaker and retry tokens; a request has its own `Retries`.
+Owns: nothing. `PolicyState` keeps a server's breaker and retry tokens; each request has its own `Retries`.
 Writes: nothing.
 Calls: auth.
 """

@@ -1,9 +1,9 @@
 """Find processes, descriptors, threads and asyncio tasks that a test leaves behind.
 
-Descriptors, threads and tasks get `GRACE` seconds to go away. New child processes are killed.
+Descriptors, threads and tasks get `GRACE` seconds to go away. Child processes started since the snapshot are killed.
 
 Owns: a ``ps`` process, on macOS.
-Writes: signals to new child processes. Reaps the children, runs the garbage collector, and blocks while waiting.
+Writes: new child processes (killed and reaped). Runs the garbage collector, and blocks the thread while it waits.
 Calls: nothing.
 """
 
@@ -42,7 +42,7 @@ class Descriptor(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The child processes, file descriptors, threads and asyncio tasks of the process at one moment.
+    """The process at one moment: its child processes, file descriptors, threads and asyncio tasks.
 
     Take a snapshot before a test, and call `leftovers` after, as the fixture `nothing_left` does.
     """

@@ -1,7 +1,7 @@
 """Connect to a server by any of the transports.
 
-This file only gathers names. `open_link` opens a `Link` to a server, `open_exchange` an HTTP client for the
-authorization server.
+This file only gathers names. `open_link` opens a `Link` to a server. `open_exchange` opens a client of the
+server's authorization server (OAuth).
 
 `stdio` and `http` are independent, `socket` uses the pipes of `stdio`, and ``_open`` imports all three.
 """

@@ -1,10 +1,10 @@
 """Resolve, renew and mask the credentials of one connection.
 
-A server may repeat a credential, also encoded for a URL, JSON or HTML. So a server's text is masked before it gets into
-an error, an event or a log; results of calls are not masked. After a 401, `Renewal` resolves credentials anew.
+A server may repeat a credential, perhaps encoded for a URL, JSON or HTML. So a server's text is masked before it gets
+into an error, an event or a log; results of calls are not masked. After a 401, `Renewal` resolves credentials anew.
 
-Owns: the resolved values of a connection, in its `Masker` and `Renewal`.
-Writes: exceptions and messages given to a `Masker`; headers of an HTTP client and of requests; bodies of 401s.
+Owns: each connection's resolved values, in a `Masker` and a `Renewal`.
+Writes: exceptions and messages given to a `Masker`; HTTP clients (headers); requests (headers); 401 responses (body).
 Calls: config.
 """
 

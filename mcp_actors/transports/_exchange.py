@@ -1,10 +1,10 @@
-"""Limit the requests a server makes; define pipes and message streams.
+"""Limit a server's requests; define the `Pipe` and the message streams.
 
-Each request of a server starts a task, so `IncomingRequests` limits floods. `exchange_lines` sends a request through a
+Each request by a server starts a task, so `IncomingRequests` limits floods. `exchange_lines` sends a request through a
 `Pipe`; the hard case is a cancellation after the server may have read the request.
 
-Owns: the counters of `IncomingRequests`; the stream of a `ContextReader`.
-Writes: the `RequestTable` and the lines of a `Pipe`.
+Owns: `IncomingRequests` (counters); `ContextReader` (stream).
+Writes: a `Pipe` (lines) and its `RequestTable`.
 Calls: _request_table.
 """
 

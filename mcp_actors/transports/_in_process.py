@@ -8,8 +8,8 @@
 
 These links limit neither the size of messages nor the number of requests.
 
-Owns: the messages in a `MemoryPipe`; the lifespan of a server on this event loop; the task that serves a legacy server.
-Writes: the `RequestTable` and the `Lifeline` of the link; ``sent`` of requests and lines; the log.
+Owns: `MemoryPipe` (messages); a server's lifespan on this event loop; the task that serves a legacy server.
+Writes: the link (`RequestTable`, `Lifeline`); requests and lines (``sent``); the log.
 Calls: config, _exchange, _link, _request_table.
 """
 

@@ -1,6 +1,6 @@
 """Find servers in the files of other MCP clients.
 
-A file seldom names its client (a `Program`), so the program is recognized by the folder, the file's name and the keys.
+A file seldom names its client (a `Program`), so the program is recognized by the file's folder, name and keys.
 
 Owns: nothing.
 Writes: warnings, through a given function. Looks for ``.git`` and other marks of a project.

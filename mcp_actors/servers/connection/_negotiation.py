@@ -1,7 +1,7 @@
 """Negotiate the protocol era with a server, in limited time.
 
 A legacy server may ignore or refuse ``server/discover``, or exit. Silence may also mean a slow start. `Negotiation`
-agrees on an era for each connect, and `ConnectLimits` bounds each attempt.
+agrees on an era for each connect, and `ConnectLimits` limits the time of each attempt.
 
 =================================================  ====================================================
 a process that was sent ``server/discover``        then
@@ -15,8 +15,8 @@ answers otherwise                                  is also sent ``initialize``, 
 =================================================  ====================================================
 
 Owns: the tasks that watch a process until connected.
-Writes: `next_connect`, the connecting link and the overdue warning of the record; the session's era; the log. Ends the
-server's `Turn` to connect, and the link of an exited process.
+Writes: the record (`next_connect`, connecting link, overdue warning); the session (era); the link's `Lifeline`
+(``on_exit``; lost once no process is left to answer); the log. Ends the server's `Turn` to connect.
 Calls: config, servers, transports.
 """
 

@@ -1,4 +1,4 @@
-"""Receive notifications of changed resources and lists, in either era.
+"""Receive notifications of changed resources and of changed lists, in either era.
 
 ========  ================================================  ==============================================
 era       a subscription                                    changed lists
@@ -9,9 +9,9 @@ modern    one stream and one task per subscription          one stream per conne
 
 A server never repeats a change, so after a gap every list and every subscribed resource counts as changed.
 
-Owns: the subscribed resources, the streams and the tasks of one connection.
-Writes: each `Subscription`; `Subscriptions.connection`; `NotificationsMissed` to listeners; the mailbox of the server
-actor; `Lifeline.on_gap`; the log. May end the connection.
+Owns: one connection's `OpenSubscriptions` (subscribed resources, streams, tasks) and `ChangeStream`.
+Writes: each `Subscription`; `Subscriptions.connection`; the record's `Listeners` (`NotificationsMissed`); the mailbox
+of the server actor; the link's `Lifeline` (``on_gap``); the log. May end the connection.
 Calls: config, servers, servers.record, servers.requests, transports, _upkeep.
 """
 

@@ -1,11 +1,12 @@
 """Open a group of servers around a block of code.
 
-Signal handling begins before any configuration is read, and ends last. The block begins once the first connects have
-ended or are overdue (`StartGate`). After the block, actors are stopped before records are released.
+Signal handling begins before any configuration is read, and ends last. The block begins once each eager server's first
+connect has ended or is overdue (`StartGate`). After the block, actors are stopped before records are released.
 
-Owns: the group's roster, sources, event hub, memory, supervision tree and signal tasks.
-Writes: the log; filters of loggers; `Signals.end_start`; `Reload` messages to the lifecycle actor. Receives the signals
-of ``reload_on``.
+Owns: the group's roster, sources, event hub, memory, supervision tree and signal tasks; a system task that warns of a
+long start.
+Writes: each record (state, release); loggers (filters); `Signals.end_start`; the mailbox of the lifecycle actor;
+the log. Receives the signals of ``reload_on``.
 Calls: catalog, config, kernel, servers, servers.record, transports, _group, _lifecycle, _loop, _memory, _tree.
 """
 

@@ -3,8 +3,8 @@
 `ConnectionHealth` counts failures since the last answer, schedules checks, and decides on restarts, which is hard: a
 silent process may be busy, suspended or dead.
 
-Owns: the failures, the next check and the last result of each connection.
-Writes: ``on_exit`` of the link's `Lifeline`. Calls `on_change`.
+Owns: each connection's `ConnectionHealth` (failures, next check, last result); each server's `ServerHealth`.
+Writes: the link's `Lifeline` (``on_exit``). Calls `on_change`.
 Calls: servers.
 """
 
@@ -34,8 +34,8 @@ class ConnectionHealth:
     A check needs no slot, and overtakes requests in the mailbox. Any answer resets the failures.
 
     A changed configuration replaces `policy`. The record sets `on_change`, called when the condition changes. `pings`
-    is True if the server answered ``ping``, None until known. The replicas share the set `_failing`. A failure adds
-    `_actor`, the name of the connection's actor; the next answer removes the name.
+    is True if the server answered ``ping``, None until known. The replicas share the set `_failing`: a failure adds
+    `_actor`, the name of the connection's actor, and the next answer removes the name.
     """
 
     policy: HealthPolicy

@@ -1,6 +1,6 @@
-"""Base classes of messages to a server actor, and argument checks.
+"""Define the base classes of messages to a server actor; check arguments.
 
-A `PlainRequest` is one message and one answer, unless the server asks back. Retries are decided in ``ref``.
+A `PlainRequest` is one message and one answer, unless the server asks back. ``servers.ref`` decides on retries.
 
 Owns: nothing.
 Writes: `Deadlines`; `NextConnect.own_levels`; `LastAnswer`; the mailbox of the server actor. Runs progress callbacks.
@@ -49,9 +49,9 @@ class Request(Call[T]):
     """A message to a server actor.
 
     A request task of the actor calls `send` with the actor's session, unless ``_direct`` sends the message without a
-    task. Once the caller has sent the message to the actor, nothing changes but `session_refused`, `begun`, `reports`,
-    and what `CallTool.check` and `PlainRequest.written` write. For speed, the class is neither frozen (creation takes
-    three times as long) nor an `abc.ABC` (a type check takes five times as long).
+    task. Once the caller has sent the message to the actor, the only changes are to `session_refused`, `begun`,
+    `reports`, and what `CallTool.check` and `PlainRequest.written` write. For speed, the class is neither frozen
+    (creation takes three times as long) nor an `abc.ABC` (a type check takes five times as long).
 
     Attributes:
         of_the_session: True for a request about the shared session, which cannot use an isolated connection.

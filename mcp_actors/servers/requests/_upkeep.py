@@ -1,7 +1,7 @@
 """Messages that keep a connection in order: health, log level, roots.
 
-All go through the mailbox of the connection's actor. Since 2026-07-28 a client sends neither a log level nor a notice
-of changed roots; each request carries the level (`meta_for`).
+All go through the mailbox of the connection's actor. Since 2026-07-28 the log level is part of each request
+(`meta_for`), and servers ask for the roots when they need them.
 
 Owns: nothing; the actor runs `keep_checking` and `keep_log_level` as tasks of a connection.
 Writes: the actor's mailbox; the record (health, log level for later connections); the log.
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 @define(eq=False)
 class HealthProbe(Request[None]):
-    """A request that any live server answers, if only with an error."""
+    """A request that any live server answers, perhaps with an error."""
 
     control: ClassVar[bool] = True
 
     operation: ClassVar[str] = "ping"
 
     async def send(self, session: ConnectionSession, record: ConnectionRecord) -> None:
-        """Send ``ping``, ``server/discover`` since 2026-07-28, or ``tools/list`` to a server that ignores pings.
+        """Send ``server/discover`` since 2026-07-28; before, ``ping``, or ``tools/list`` if the server ignores pings.
 
         Raises:
             mcp.MCPError, ServerError, ConnectionOver: there was no answer.

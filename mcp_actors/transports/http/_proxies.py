@@ -1,9 +1,9 @@
 """Choose a proxy from the environment for each request.
 
-httpx2 reads all proxy variables when a client is made, which fails if any proxy is unusable. Here variables are read
-for each request, so an unusable proxy concerns only requests through it.
+httpx2 reads all proxy variables when it makes a client, and fails if any proxy is unusable. `EnvironmentProxies` reads
+the variables for each request, so an unusable proxy concerns only requests through it.
 
-Owns: the transports of one client: one for each proxy, and one for direct connections.
+Owns: one client's transports (one for each proxy, one for direct connections).
 Writes: nothing. Reads ``os.environ`` and the settings of the system.
 Calls: config.
 """
@@ -31,7 +31,7 @@ class UnusableProxy(httpx2.ProxyError):
 
 
 def proxy_of(url: httpx2.URL) -> tuple[str, str] | None:
-    """Return the variable and the URL of the proxy for a URL; None for a direct connection.
+    """Return the proxy for a URL as ``(variable, proxy URL)``; None for a direct connection.
 
     A URL of this machine, or in ``NO_PROXY``, needs no proxy. Else the variable of the scheme counts, then
     ``ALL_PROXY``.

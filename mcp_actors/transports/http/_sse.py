@@ -3,8 +3,8 @@
 One event stream carries all messages of the server, and the first event names the endpoint for all posts. Background
 tasks post most messages. The end of the stream ends the connection.
 
-Owns: the event stream, in the task of the link, and the tasks of posts.
-Writes: the link's `RequestTable` and `Lifeline`; messages, to the session; the log.
+Owns: the link's event stream, which the link's task reads; the tasks that post messages.
+Writes: the link (`RequestTable`, `Lifeline`); the session (received messages); the log.
 Calls: auth, config, transports, _bodies, _client, _failures, _link.
 """
 
@@ -51,15 +51,15 @@ MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 """Maximum bytes of one message: the default of stdio."""
 
 ACCEPT_WAIT: Final = 1.0
-"""Seconds for the response to a POST once the request was answered or cancelled: a wait holds a connection."""
+"""Seconds for the response to a POST once its request was answered or cancelled: a waiting POST holds a connection."""
 
 
 class SseLink(HttpLink[Sse]):
     """A link over HTTP with SSE.
 
-    The SDK's client waits for ever if a post fails, and posts one message after the other; here each message has a
-    background task. A request that cannot be posted fails alone. Other messages that cannot be posted are dropped. The
-    connection is lost if
+    The SDK's client waits for ever if a post fails, and posts one message after the other; here a background task posts
+    each message but `INITIALIZED`. A request that cannot be posted fails alone. Other messages that cannot be posted
+    are dropped. The connection is lost if
 
     - the event stream cannot be opened, ends, breaks, or names an endpoint elsewhere
     - an event over a limit cannot be matched with a request, or the server sends too many requests

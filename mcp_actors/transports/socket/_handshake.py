@@ -1,6 +1,6 @@
 """Make and read the first lines of a connection to a gateway.
 
-Before MCP begins, a client names a server. Over a unix socket the client begins, without a secret::
+Before MCP begins, a client names a server. Over a unix socket the client begins, and needs no secret::
 
     client    mcp-actors/1 NAME
     gateway   mcp-actors/1 - ok
@@ -11,7 +11,7 @@ Over a network the gateway begins, and each side proves the secret by an HMAC ov
     client    mcp-actors/1 NAME NONCE PROOF
     gateway   mcp-actors/1 PROOF ok
 
-Owns: the secret and the nonces of one handshake.
+Owns: one handshake's secret and nonces.
 Writes: nothing.
 Calls: nothing.
 """

@@ -9,7 +9,7 @@ RULES is JSON: permitted files, ports and signals, and default environment varia
 does not restrict.
 
 Owns: nothing.
-Writes: the restrictions and the environment of this process, which becomes PROGRAM; stderr if the system refuses.
+Writes: this process (restrictions, environment), which becomes PROGRAM; stderr if the system refuses.
 Calls: nothing.
 """
 
