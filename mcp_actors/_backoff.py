@@ -1,4 +1,4 @@
-"""Compute delays between attempts; end sleeps on time after a suspend.
+"""Compute delays between attempts; end a sleep on time after a suspend.
 
 A `Backoff` uses no clock, and the caller passes random numbers. `sleep_through_suspend` checks the wall clock too,
 because Trio's clock stops while a machine is suspended.

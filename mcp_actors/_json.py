@@ -1,7 +1,7 @@
 """Measure foreign JSON, and read text that a strict parser refuses.
 
-Data may be huge, deeper than Python's stack, or contain itself. Text may have half of a surrogate pair, invalid bytes,
-or a list with an item that cannot be parsed.
+Data may be huge or deeper than Python's stack, and may contain itself. Text may have half of a surrogate pair, invalid
+bytes, or a list with an item that cannot be parsed.
 
 Owns: nothing.
 Writes: nothing.

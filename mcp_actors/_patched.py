@@ -1,7 +1,8 @@
 """Refuse programs that gevent or eventlet has patched.
 
-Patched threads, ``select`` and processes make Trio and blocking calls fail or wait for ever. A program may be patched
-at any time. Each opened block, and each call from asyncio or a thread, checks for a patch.
+If threads, processes or ``select`` are patched, Trio fails or waits for ever, and so does a blocking call. A program
+may be patched at any time. So the entry of each block (such as `open_servers`), and each call from asyncio or a thread,
+checks for a patch.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _MODULES: Final = {
 
 
 def patched_by() -> str | None:
-    """Return the library that has patched this program, or None. Patched sockets of gevent do not count."""
+    """Return the library that has patched this program, or None. Sockets patched by gevent do not count."""
     for name, (question, modules) in _MODULES.items():
         if (patcher := sys.modules.get(name)) is not None and any(map(getattr(patcher, question), modules)):
             return name.partition(".")[0]

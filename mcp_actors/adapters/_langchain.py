@@ -49,14 +49,14 @@ async def langchain_tools(
     that reports a failure raises ``ToolException``. Errors of the call (`McpActorsError`, `mcp.MCPError`) are raised
     unchanged, or, with ``handle_tool_error``, become the cause of a ``ToolException``.
 
-    **Cancellation** of a tool cancels its call, at the server too, and is not an output of the tool. The tools are
-    awaited; a synchronous ``invoke`` is refused. A pickled tool can be read and shown to a model, but not called.
+    **Cancellation** of a tool cancels its call, at the server too, and is raised. The tools are awaited; a synchronous
+    ``invoke`` is refused. A pickled tool can be read and shown to a model, but not called.
 
     Args:
         group: from `mcp_actors.bridge.open_servers`; the tools do not own the group.
         servers: the names of the servers to offer. Default None: all.
         context: the agent and run, for the predicates of `ToolFilter`. Default None: unknown.
-        tool_cache: False lists tools first, for servers that do not notify changes. Default True: the last lists.
+        tool_cache: with False, tools are listed anew, for servers that do not notify changes. Default True.
         handle_tool_error: how LangChain handles a ``ToolException``. Default False: raised.
 
     Raises:

@@ -1,11 +1,11 @@
 """Send the requests of a sign-in, and read answers and challenges.
 
-An authorization server is not trusted: an answer may be endless or quote credentials, and metadata may name an address
-in a private network. An `AuthorizationClient` limits the time and the size of each answer, masks credentials, and
-checks a URL before anything is sent there.
+An authorization server is not trusted: an answer may be endless or may quote credentials, and metadata may name an
+address in a private network. An `AuthorizationClient` limits the time and the size of each answer, masks credentials,
+and checks a URL before anything is sent there.
 
 Owns: the last response. The caller owns the httpx2 client.
-Writes: the ``Accept`` header of requests; credentials into the caller's `Masker`.
+Writes: each request (its ``Accept`` header); the caller's `Masker` (credentials).
 Calls: config.
 """
 

@@ -1,10 +1,10 @@
 """Receive signals where Trio runs next to an event loop.
 
-Python runs handlers in the main thread only, between any two lines. Trio may run in another thread, or as a guest whose
-scheduler a handler must not interrupt.
+Python runs signal handlers in the main thread only, between any two lines. Trio may run in another thread, or as a
+guest of the event loop. No handler may interrupt a guest's scheduler.
 
-Owns: the pipe of a `SignalWakeup`, read by the event loop.
-Writes: handlers of SIGINT and SIGTERM; the wake-up descriptor.
+Owns: each `SignalWakeup`'s pipe, which the event loop reads.
+Writes: the process (handlers of SIGINT and SIGTERM, wake-up descriptor); the event loop (a reader).
 Calls: nothing.
 """
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class InterruptGuard:
     """A handler for SIGINT that delays the previous handler while the guest runs protected code.
 
-    Only turns of Trio's scheduler (`take`) and steps of the bridge (`step`) run the guest's code. All other code is the
-    host's.
+    The guest's code runs only in a turn of Trio's scheduler (`take`) or a step of the bridge (`step`). All other code
+    is the host's.
     """
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@
 cannot express a server. No server is started, so the file need not be trusted.
 
 Owns: nothing.
-Writes: results and messages, through `Output`; the converted file, never over an existing one.
+Writes: `Output` (results, messages); the converted file, never over an existing file.
 Calls: config, config.formats, _configuration, _output.
 """
 

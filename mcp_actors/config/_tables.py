@@ -1,9 +1,9 @@
 """Read servers from a table in PostgreSQL or SQLite.
 
-A `TableSource` blocks a thread that nothing can stop, so each connect, lock and statement has a timeout.
+A `TableSource` blocks a thread that nothing can stop, so each connect, each lock and each statement has a timeout.
 
 Owns: a database connection during each call.
-Writes: ``mcp_server_status``, through `write_status`; empty tables and SQLite's file, through `create_tables`.
+Writes: the table ``mcp_server_status`` (`write_status`); new tables and SQLite's new file (`create_tables`).
 Calls: config.formats, _server, _sources.
 """
 

@@ -3,8 +3,8 @@
 A write never waits: a task writes the bytes that a client does not take at once. If the event loop did not run for a
 while (a *gap*), unread requests may have timed out at the clients, so the `Heart` notifies all connections.
 
-Owns: the bytes waiting for each client; the last gap.
-Writes: the descriptor of each `DescriptorWriter`, and its entries in the `Budget`; the log.
+Owns: each client's waiting bytes; the last gap.
+Writes: each client's descriptor; the `Budget` (each client's bytes); connections (`note_gap`); the log.
 Calls: _budget, _listen.
 """
 

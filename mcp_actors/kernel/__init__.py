@@ -5,8 +5,8 @@ Usable alone::
     from mcp_actors.kernel import Actor, Call, ChildSpec, open_supervisor
 
 An `Actor` owns a resource, and handles messages, one after another or several at a time. `open_actor` runs an actor
-during an ``async with`` block. `open_supervisor` runs a tree of actors, and restarts crashed actors. Actors run in
-tasks of the block's Trio run; no thread or process is started. Logs go to ``mcp_actors.kernel``.
+during an ``async with`` block. `open_supervisor` runs a tree of actors, and restarts crashed actors. Actors run in Trio
+tasks; no thread or process is started. Logs go to ``mcp_actors.kernel``.
 """
 
 # Names under "For the layers above" are for servers, bridge, test tools and command line. The kernel imports no other

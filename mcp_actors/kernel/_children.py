@@ -1,12 +1,12 @@
 """Start and stop the children of a supervisor, in order.
 
-Requests, failures and starts overlap, but changes of the child table must not. So one task, the manager, takes jobs
-from a queue. `Recovery` in ``_supervisor`` decides about failures.
+A request, a failure and a start may overlap, but changes of the child table must not. So one task, the manager, takes
+jobs from a queue. `Recovery` in ``_supervisor`` decides about failures.
 
-Owns: the child table, the job queue, the manager, and the owner tasks of children; with parallel starts, also a task
-for each awaited start or end.
-Writes: the record of the supervisor; the end and `awaits` of its incarnation; records and mailboxes of all actors
-below; answers to requests.
+Owns: the child table; the job queue; the manager; each child's owner task; with parallel starts, a task for each
+awaited start or end.
+Writes: the supervisor's record; the supervisor's incarnation (its end, `awaits`); all actors below (records,
+mailboxes); answers to requests.
 Calls: _actor, _circles, _incarnation, _record, _ref, _table.
 """
 
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 # Tasks in the supervisor's nursery:
 #
 # - an *owner* per running child (`Run.run`), from start to end;
-# - an *alarm* per group (of children restarted together) in back-off, and per parked child with a retry: sleeps, then
-#   queues the start;
-# - a task per group that an overdue member delays: waits for the member, then queues the start;
+# - an *alarm* per group (of children restarted together) in back-off, and per parked child with a retry: it sleeps,
+#   then queues the start;
+# - a task per group that an overdue member delays: it waits for the member, then queues the start;
 # - in an inner nursery, which ends first: the *manager* (`manage`);
 # - with ``start_order="parallel"``, a task per start and per waiting change (`carry_out`), in the manager's nursery.
 #

@@ -4,7 +4,7 @@ Every decision is a function of plain data, with the time as an argument: nothin
 touches a running actor. ``_children`` and ``_supervisor`` carry the decisions out.
 
 Owns: `RestartBudget`, a count of recent attempts.
-Writes: signatures of functions (`shows_options`).
+Writes: functions (signatures, in `shows_options`).
 Calls: _envelope, _incarnation, _mailbox, _record.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # --- The options of a supervisor --------------------------------------------------------------------------------------
 
-# Type checkers check ``**options`` with `SupervisorOptions`. `SupervisorPolicy` has the defaults and checks, and
+# Type checkers check ``**options`` with `SupervisorOptions`. `SupervisorPolicy` has the defaults and the checks, and
 # `shows_options` shows the options in `help` and the reference.
 
 

@@ -1,10 +1,10 @@
 """Supervisors: restart failed children, and change the child table on request.
 
-Failures, requested changes and the supervisor's end change one child table. The hard parts are failures of several
+One child table is changed by failures, by requests, and by the supervisor's end. The hard parts are failures of several
 children at once, and an end that must reach every child although the supervisor may be cancelled or killed.
 
-Owns: the restart budget; the nursery of children; the tasks that delay or start children.
-Writes: the child table; records and mailboxes of children; the log. Emits `Restarting` and `GaveUp`. May end the
+Owns: the restart budget; the children's nursery; the tasks that delay or start children.
+Writes: the child table; children (records, mailboxes); the log. Emits `Restarting` and `GaveUp`. May end the
 supervisor.
 Calls: _actor, _children, _circles, _envelope, _events, _record, _ref, _restart, _table.
 """

@@ -1,9 +1,9 @@
 """Connections to a scripted server, in-process, over stdio or over HTTP.
 
 An in-process or stdio connection has its own SDK server. Requests to an HTTP port share an SDK server until a crash.
-The test may be in another thread, so `post` passes `crash` and `notify` to the connection's Trio run.
+The test may be outside the Trio run that serves a connection. So `crash` and `notify` pass their work to that run.
 
-Owns: the port, its sockets, and the tasks of the connections.
+Owns: the port; its sockets; each connection's tasks.
 Writes: the `Script` (its connections, requests, cancellations and used faults).
 Calls: transports, _behavior, _signal.
 """

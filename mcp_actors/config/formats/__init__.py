@@ -1,7 +1,7 @@
 """Read and dump configurations in the form of Claude, Cursor and others.
 
-Start with `load_config` and `dump_config`. `load_config` blocks, and may ask a person for inputs. Nothing here writes a
-file or starts a server.
+Start with `load_config` and `dump_config`. `load_config` blocks its thread, and may ask a person for inputs. Nothing
+here writes a file or starts a server.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The keys of an entry may be unknown, misplaced or contradictory; errors and warnings name the key. A person is asked for
 inputs only after every ``${…}`` of the entry has been parsed.
 
-Owns: the `Fields` of a server and its transport, while reading.
-Writes: warnings and questions to a person, through `Surroundings`.
+Owns: two `Fields` (for the server, for its transport), while reading.
+Writes: `Surroundings` (warnings; questions to a person).
 Calls: config, _file, _keys, _programs.
 """
 
@@ -31,7 +31,7 @@ from ._programs import FOREIGN, SUBSTITUTION, Program, looks_like_entry
 
 
 def kind_of(entry: Mapping[str, Any], transport: Fields) -> Kind:
-    """Return how the server is reached. Refuse contradictions, and an entry without a command, a URL or a socket."""
+    """Return how the server is reached. Refuse contradictions, and an entry with no command, URL or socket."""
     source, path = transport.source, transport.path
     said = [key for key in ("type", "transport") if entry.get(key) is not None]
     kinds = {key: _declared(entry[key], child(path, key), source) for key in said}

@@ -4,9 +4,9 @@ The name of a token is an identity. With several identities, each has a `Gateway
 own, so no log message, notification or subscription crosses identities. When the gateway stops, ``/readyz`` fails
 first, so balancers send no new requests.
 
-Owns: the listeners; the connections, their selector and tasks; the servers of each identity.
-Writes: `Access.tokens`; `Gateway.front` and `per_session`; `Head.identity` and `answer`; `DescriptorWriter.identity`;
-replies to probes; the log.
+Owns: the listeners; the connections (their selector, their tasks); each identity's servers.
+Writes: `Access` (`tokens`); `Gateway` (`front`, `per_session`); `Head` (`identity`, `answer`); `DescriptorWriter`
+(`identity`); replies to probes; the log.
 Calls: config, gateway, observe, _access, _streamable, _wire.
 """
 

@@ -1,12 +1,12 @@
-"""Keep a connection up to date: lists, age, and sign-in.
+"""Keep a connection up to date: its lists, age, and sign-in.
 
-A task that lists changed tools again must neither overload the server nor give up silently: `Pace` delays requests, and
-failed attempts are repeated with a back-off (`keep_trying`). An old or unused connection is reported
+A task that requests a list again after a change must neither overload the server nor give up silently: `Pace` delays
+requests, and failed attempts are repeated with a back-off (`keep_trying`). An old or unused connection is reported
 (`report_lifetime`). A connect that requires a sign-in asks a person, at most twice per hour.
 
 Owns: nothing; the connection's actor starts the tasks.
-Writes: list requests, into the actor's mailbox; stale lists and sign-in questions, in the record; the server's
-deadlines; the token store; the log. Calls `on_retire`.
+Writes: the actor's mailbox (list requests); the record (stale lists, sign-in questions); the server's deadlines; the
+token store; the log. Calls `on_retire`.
 Calls: auth, config, servers, servers.requests, transports.
 """
 

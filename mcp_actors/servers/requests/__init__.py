@@ -1,7 +1,7 @@
 """The messages to a server actor.
 
-This file only gathers the public names. Refs and connection tasks send a message to the mailbox; the actor carries it
-out on a connection's session. Other messages are in ``connection`` and ``ref``.
+This file only gathers the public names. A ref, or a task of a connection, sends a message to the actor's mailbox; the
+actor carries it out on a connection's session. Other messages are in ``connection`` and ``ref``.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Create the HTTP client of a connection from the configuration.
 
-A client combines headers, an auth flow, TLS settings, proxies and limits. Without the user's `http_client`, a thread
-makes the client, because reading certificates blocks. If a user's function fails, or a proxy or certificate file is
-unusable, `ConnectFailed` is raised. No request is sent to the server here.
+A client combines headers, an auth flow, TLS settings, proxies and limits. Unless the user gives an `http_client`, a
+thread makes the client, because it may read a certificate file. If a function of the configuration fails, or a proxy or
+a certificate file is unusable, `ConnectFailed` is raised. No request is sent to the server here.
 
 Owns: the thread that makes a client; the caller owns the client.
-Writes: credentials into the `Masker`; headers, hooks, auth, timeout and cookies of the client. Calls the user's
-functions.
+Writes: the `Masker` (credentials); the client (headers, hooks, auth, timeout, cookies). Calls functions of the
+configuration.
 Calls: auth, config, transports, _bodies, _proxies, _transport.
 """
 

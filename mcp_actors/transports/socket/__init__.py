@@ -1,7 +1,7 @@
 """Connect to a server behind a gateway.
 
-This file only gathers names. ``_link`` connects, and exchanges lines as over `stdio`. ``_handshake`` has both
-sides' first lines, before MCP begins.
+This file only gathers names. ``_link`` connects, and exchanges lines as over `stdio`. ``_handshake`` has the lines that
+client and gateway exchange before MCP begins.
 """
 
 from __future__ import annotations
