@@ -8,10 +8,10 @@
 #   L2  transports                            the ways to a server: pipes, sockets, HTTP, in process
 #   L1  kernel    catalog    config           actors without MCP; tools; configuration
 #   L1  auth                                  OAuth: the sign-in, tokens and token stores
-#   L0  _errors   _backoff _collapse _exports errors; delays; exception groups; publishing names
+#   L0  _errors   _backoff _collapse _exports errors; delays; exception groups; public names
 #   L0  _foreign  _text _json _pickling       users' objects; foreign text; foreign JSON; pickling
 #   L0  _misuse   _sdk       _user_files      explained mistakes; the check of the SDK's version; private files
-#   L0  _python   _patched                    finding the Python interpreter; the check for gevent and eventlet
+#   L0  _python   _patched                    the search for Python; the check for gevent and eventlet
 #   L0  _tasks                                background tasks; signals
 #
 # Importing this file loads no layer, so `import mcp_actors.kernel` loads the kernel alone.
@@ -25,7 +25,7 @@ libraries get tools from `mcp_actors.adapters`; actors of your own derive from `
 # ``__all__`` lists the public names. Names are imported at first use (PEP 562), but type checkers see plain imports. On
 # Windows, and in a program that eventlet has patched, importing the package raises an ``ImportError``.
 #
-# Exceptions to the layers above: in their own layer, ``adapters`` and ``sync`` import ``bridge``, ``auth`` imports
+# These imports are exceptions, and go sideways: ``adapters`` and ``sync`` import ``bridge``, ``auth`` imports
 # ``config``, ``gateway`` imports ``observe``, ``__main__`` imports ``cli``, and the files of L0 import each other.
 
 from __future__ import annotations

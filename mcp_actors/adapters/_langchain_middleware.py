@@ -1,7 +1,7 @@
 """Offer a group's current tools to an agent of LangChain.
 
 An agent is built with a list of tools, but the tools of a group change. So the middleware adds the group's tools at
-each turn, and finds them when the model calls them.
+each turn. When the model calls a tool, the middleware finds the tool.
 
 Owns: nothing.
 Writes: requests to servers.
@@ -35,8 +35,8 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
     At each turn, the agent is offered its own tools and the current tools of the group, under their public names. A
     tool of the agent hides a tool of the group with the same name. In the `ToolContext` for the predicate of a
     `ToolFilter`, `agent` is the agent's name (``create_agent(name=…)``). `run` is LangGraph's ``Runtime`` when tools
-    are listed, and its ``ToolRuntime`` when a tool is called. Agents and runs may share a middleware, which owns no
-    connection.
+    are listed, and its ``ToolRuntime`` when a tool is called. Several agents, and several runs of an agent, may share a
+    middleware, which owns no connection.
 
     Only tools that the agent may use are called. If a tool was removed, is hidden from the agent, or was invented by
     the model, LangChain answers that the tool is not valid. Results and failures are those of `langchain_tools`; the

@@ -1,8 +1,8 @@
-"""Stores of tokens: the user's files, or the system's keyring.
+"""Token stores: the user's files, or the system's keyring.
 
 Several processes share a store, so a lock on a file admits one process at a time (`file_lock`). A disk or a keyring may
-hang, so a cancelled caller does not wait for the thread of a store (`StoreThread`). Files that other users could have
-read or renamed are refused.
+hang, so a cancelled caller does not wait for the thread of a store (`StoreThread`). A file is refused if other users
+could have read or renamed it.
 
 Owns: a thread for each store in this process; the thread may outlive a run of Trio.
 Writes: the user's token files and lock files; the system's keyring.

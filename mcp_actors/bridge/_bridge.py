@@ -1,18 +1,18 @@
 """Carry requests, answers and streams between an event loop and Trio.
 
 The two sides run in two threads, or share a thread. Either side may end first, and a caller may be cancelled at any
-moment. Still each waiting caller gets exactly one answer, and cancelled readers lose no item of a stream.
+moment. Still each waiting caller gets exactly one answer. If the reader of a stream is cancelled, no item is lost.
 
 `Bridge.to_trio` and `Bridge.to_loop` schedule functions on the other side::
 
     event loop                                    Trio
-      to_trio(request.begin)  ────────────────>   sends a message, or starts a task in the nursery
+      to_trio(request.begin)  ────────────────>   sends a message, or starts a task in Bridge.nursery
       request.future  <────────────────────────   to_loop(request.succeed), or request.fail
-      cancelled: to_trio(request.cancel)  ────>   withdraws; an answer under way is dropped
+      cancelled: to_trio(request.cancel)  ────>   withdraws the message or cancels the task; a late answer is dropped
 
-Owns: the requests of a `Bridge`; the eventfd of a `ThreadLane`, and Trio's task that reads it; the asyncio tasks of an
-`AsyncioStream`.
-Writes: the log; tasks of requests in `Bridge.nursery`.
+Owns: a `Bridge`'s requests; an `AsyncioStream`'s asyncio tasks; a `ThreadLane`'s eventfd, and the Trio task that reads
+the eventfd.
+Writes: the log; `Bridge.nursery` (tasks of requests).
 Calls: kernel.
 """
 

@@ -1,9 +1,9 @@
 """Check values against JSON schemas within a time limit; describe violations.
 
-A schema from a server may be invalid, refer to URLs, contain a hostile pattern, or take years to check. So time is
-bounded, and nothing is fetched. Values pass unchecked if their schema cannot be used.
+A schema from a server may be invalid, refer to URLs, contain a hostile pattern, or take years to check. So each check
+has a time limit, and nothing is fetched. If a schema cannot be used, its values pass unchecked.
 
-Owns: the compiled validator and patterns of each `Schema`; cached meta-schemas.
+Owns: each `Schema`'s compiled validator and compiled patterns; the cached meta-schemas.
 Writes: the log.
 Calls: _tools.
 """
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 # The regular expressions of the standard library backtrack: a hostile pattern stops the whole program for hours, and
 # nothing can interrupt a match. With `pydantic_core` a match takes time proportional to the length of the pattern times
-# the length of the text, both limited here. Patterns with look-around or references to groups are not checked.
+# the length of the text, both limited here. No text is checked against a pattern with look-around or group references.
 
 
 MAX_WEIGHT: Final = 5_000
-"""Maximum length of a pattern times its counts ``{…}``."""
+"""Maximum product of a pattern's length and its counts ``{…}``."""
 
 MAX_TEXT: Final = 10_000
 """Maximum characters of a text. The heaviest pattern takes a tenth of a second."""

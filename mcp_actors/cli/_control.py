@@ -1,11 +1,11 @@
-"""Ask running daemons: ``status``, ``restart`` and the like.
+"""Send the commands ``status``, ``restart`` and others to the running daemons.
 
-An editor starts a daemon for a file, by ``attach``. The daemon's socket name depends on the editor's environment
-variables, and a shell's variables may differ. A command asks every daemon of this user, and daemons of other files
-decline.
+An editor starts a daemon for a configuration file, by ``attach``. The daemon's socket name depends on the editor's
+environment variables, and a shell's variables may differ. A command asks every daemon of this user, and daemons of
+other files decline.
 
 Owns: a connection to one daemon at a time.
-Writes: requests to daemons; results and messages, through `Output`.
+Writes: requests to daemons; the `Output` (results, messages).
 Calls: gateway, _configuration, _output.
 """
 

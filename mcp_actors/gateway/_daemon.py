@@ -1,11 +1,11 @@
 """Find the files of a daemon, connect to it, or start it.
 
 A daemon serves the servers of a configuration file to all editors of a user. Two hundred clients may start at once, and
-any may be killed. An exclusive lock admits one daemon. `attach` runs this file without the package, so imports
-are few.
+any may be killed. An exclusive lock admits one daemon. `attach` runs this file but does not import ``mcp_actors``, so
+imports are few.
 
 Owns: nothing; a started daemon outlives this process, and inherits the lock.
-Writes: the folder, lock and log of a daemon. Removes the sockets of a killed daemon.
+Writes: a daemon's folder, lock and log. Removes a killed daemon's sockets.
 Calls: nothing.
 """
 
@@ -28,7 +28,7 @@ PACKAGE_VERSION: Final = "0.1.0"
 """The package's version (checked by a test). Each version has its own daemons."""
 
 DIRECTORY: Final = "notifications/mcp_actors/directory"
-"""A notification with the client's working directory. Unshared servers start there."""
+"""A notification with the client's working directory. The client's own servers start there."""
 
 # --- The files of a daemon, and who may use them ----------------------------------------------------------------------
 

@@ -3,9 +3,9 @@
 Each client's session opens a group of servers that are not shared. The servers may ask a legacy client the questions
 that it can answer (elicitation, sampling, roots). Their log messages reach no other client.
 
-Owns: the group of one client, and the tasks that start the servers.
-Writes: questions, log messages and changed lists, to the `Client`; the servers' `NextConnect` (era, capabilities);
-`Front.starting` and `Front.required`. Starts the servers, and notifies them of changed roots.
+Owns: one client's group; the tasks that start its servers.
+Writes: the `Client` (questions, log messages, changed lists); each server's `NextConnect` (era, capabilities); the
+`Front` (`starting`, `required`). Starts the servers, and notifies them of changed roots.
 Calls: config, servers, _calls, _front.
 """
 

@@ -5,7 +5,8 @@ A message is sent in an `Envelope`. The envelope is also the reply slot of the s
 earlier event counts.
 
 Owns: envelopes and reply slots, each settled at most once.
-Writes: the log. Wakes senders, or runs their callbacks; notifies the `Holder` of an abandoned envelope.
+Writes: the log. Wakes a sender, or runs its callback. Calls `Holder.forget` if an envelope expires or its sender
+leaves.
 Calls: _circles.
 """
 

@@ -2,7 +2,7 @@
 
 A `Later` may be used too late, twice or never; ``_serving`` decides what happens then.
 
-Owns: the items of a `LaterQueue`. An open `Later` belongs to `Requests`.
+Owns: a `LaterQueue`'s items. An open `Later` belongs to `Requests`.
 Writes: the answer to a message, through `Settles`.
 Calls: nothing.
 """
@@ -40,9 +40,9 @@ class Settles(Protocol):
 class Later(Handle, Generic[T]):
     """The answer to a message, given later by any task or handler of the actor.
 
-    `Actor.defer` makes a `Later` in a handler, `Actor.take` gets one without a handler. Until the first `reply` or
-    `fail`, the message counts as in flight and keeps the slot. If the incarnation ends first, the caller gets the same
-    error as for an interrupted handler.
+    `Actor.defer` makes a `Later` in a handler. `Actor.take` gets a `Later` before a handler would run. Until the first
+    `reply` or `fail`, the message counts as in flight and keeps the slot. If the incarnation ends first, the caller
+    gets the same error as for an interrupted handler.
 
     Attributes:
         message: the message.

@@ -3,7 +3,7 @@
 A catalogue outlives connections: tools stay listed while the server reconnects. Answers to ``tools/list`` may be
 outdated or out of order, so `Freshness` judges each answer.
 
-Owns: the listed and shown tools, the checks of arguments, and the problems already reported.
+Owns: a server's tools (listed, shown); the checks of their arguments; the problems already reported.
 Writes: nothing; calls the given `Reporter`.
 Calls: catalog, _admission.
 """

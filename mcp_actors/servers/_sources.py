@@ -4,8 +4,8 @@ A source is a file, a directory, a database or code of the program. A source may
 reading, and must not stop a running server by accident. So each source has a worker thread, and everything is read,
 merged and validated before the group changes anything.
 
-Owns: the arguments of `open_servers`, the last reading of each source, and a thread per source.
-Writes: the log; states of servers, into a database.
+Owns: the arguments of `open_servers`; each source's last reading; each source's worker thread.
+Writes: the log; a database (the states of servers).
 Calls: config.
 """
 
@@ -39,7 +39,7 @@ Configured: TypeAlias = ServerConfig | LoadedConfig | Source | str | os.PathLike
 T = TypeVar("T")
 
 OF_CODE: Final = "the arguments of open_servers"
-"""Names the source of servers configured in Python."""
+"""The name of the source for servers configured in Python."""
 
 
 SOURCE_TIMEOUT: Final = 30.0

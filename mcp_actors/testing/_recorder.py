@@ -1,10 +1,10 @@
 """Record and await events and messages, and repeat seeded runs.
 
-The actors and the test may be in different threads and on different event loops, and no event may be missed between a
-check and the wait. A seeded run reaches into Trio's scheduler, because Trio has no public way to order tasks.
+The actors and the test may be in different threads and on different event loops. An event between a check and the
+wait must still be noticed. A seeded run reaches into Trio's scheduler, because Trio has no public way to order tasks.
 
-Owns: the recorded events and messages; the answers of a `Probe`.
-Writes: during a seeded run, Trio's private scheduler, `random` and the garbage collector, restored at the end.
+Owns: the recorded events and messages; a `Probe`'s answers.
+Writes: Trio's private scheduler, `random` and the garbage collector, during a seeded run; all are restored at the end.
 Calls: kernel, servers, _signal.
 """
 

@@ -4,8 +4,8 @@
 session inside, and leaves both in reverse order; no other task may. The first task that notices the end of the
 connection records the end in the `Lifeline`.
 
-Owns: the state of one connection; the certificates that the connections of a group share.
-Writes: the `Lifeline`; requests, through a `Pipe`. Reads certificates and ``os.environ``.
+Owns: one connection's state; a group's certificates, which the group's connections share.
+Writes: the `Lifeline`; the `Pipe` (requests). Reads certificates and ``os.environ``.
 Calls: _credentials, _exchange, _request_table.
 """
 
@@ -29,7 +29,7 @@ from ._exchange import Pipe, Receive, Unanswered, exchange_lines
 from ._request_table import CLOSED, Json, RequestTable, RequestUnderWay, ignore
 
 OUTCOME_MEMBER: Final = "mcp_actors"
-"""The member of an error's ``data`` with the outcome that a gateway reports."""
+"""In an error's ``data``, the member with the outcome that a gateway reports."""
 
 MAY_HAVE_ACTED: Final = "; the request may have taken effect, so repeat it only if that is safe"
 """The last words of errors about a lost response. Removed from errors of a connect."""

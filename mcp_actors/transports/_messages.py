@@ -1,9 +1,9 @@
-"""From bytes to messages: lines, parsing, limits and reading pace.
+"""Turn bytes into lines and messages; limit sizes and the reading pace.
 
 A server decides how long, deep, broken and frequent its messages are, and all servers share the event loop. So each
 step here is short, and bytes are not scanned again when more arrive.
 
-Owns: the bytes of an arriving message, and complete lines not yet parsed; token buckets.
+Owns: an arriving message's bytes; the complete lines that are not parsed yet; each `ReadingPace`'s token buckets.
 Writes: nothing.
 Calls: _request_table.
 """

@@ -1,7 +1,7 @@
 """Read the keys of an entry, including settings, OAuth and tools.
 
 An entry describes a server. MCP clients use different keys for a field (``env``, ``environment``), and all are read.
-`Fields` refuses two keys for a field.
+`Fields` refuses an entry with two keys for one field.
 
 Owns: nothing.
 Writes: the given `Fields`; warnings, through `Surroundings.warn`.

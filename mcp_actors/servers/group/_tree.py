@@ -5,7 +5,7 @@ servers, of processes, and of connects at a time.
 
 ::
 
-    servers                       starts in parallel, stops concurrently; ends after a failure with on_failure="raise"
+    servers                       starts and stops children concurrently; ends if a server with on_failure="raise" fails
      ├─ servers:deadlines         enforces the deadlines of all requests
      ├─ servers:memory            with a catalog_store: writes listed tools for the next run
      ├─ time:supervisor           restarts the server by its policy, and may park the server when no restarts are left
@@ -19,7 +19,7 @@ servers, of processes, and of connects at a time.
      ├─ servers:watch             with watch=True: reloads configurations that change
      └─ servers:status            with TableSource(instance=…): writes the states of servers into the database
 
-Owns: the record, `ServerEntry` and ref of each server, and accepted tools of removed servers.
+Owns: each server's record, `ServerEntry` and ref; each removed server's accepted tools.
 Writes: records (configuration, accepted tools, call observers, `on_retire`, `woken`, ``life.end_of_group``); the
 mailboxes of the lifecycle actor and the group's supervisor.
 Calls: catalog, config, kernel, servers, servers.connection, servers.record, servers.ref, transports, _memory.

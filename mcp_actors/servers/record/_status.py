@@ -1,7 +1,7 @@
 """Snapshots of a server: state, capabilities and description.
 
-Snapshots are frozen values for programs, also as JSON (`ServerStatus.to_json`). `require` refuses a request for a
-capability that the server lacks.
+Snapshots are frozen values for programs, also as JSON (`ServerStatus.to_json`). `require` refuses a request if the
+server lacks the needed capability.
 
 Owns: nothing.
 Writes: nothing.

@@ -4,7 +4,7 @@ Callers, the lifecycle actor and the end of a group may want different things at
 fate of its own wish. So each wish has a number. `due` returns the next step towards the latest wish; a verdict compares
 numbers, and says what has become of one wish.
 
-Owns: nothing; values and pure functions, without a clock.
+Owns: nothing; the functions are pure, and read no clock.
 Writes: nothing.
 Calls: _states.
 """
@@ -37,13 +37,13 @@ class Wanted:
     Each server has one value, `ServerLife.wanted`, with one writer, `ServerLife.want`. Each wish gets the next number.
 
     Attributes:
-        config: the wanted configuration. The record keeps the previous one until the connection with it has ended.
+        config: the wanted configuration. The record keeps the previous configuration until its connection has ended.
         mode: ``run``: connect. ``rest``: connect at the next use. ``stop``: connect only after a start. ``leave``:
             never connect again.
         generation: the number of the latest wish.
         fresh: the number of the last wish to restart, reconfigure, rest or stop. Connections begun earlier must end.
-        cut: the number of the last stop. Connections begun earlier end at once, and their requests fail. Other
-            connections that must end finish their requests first.
+        cut: the number of the last stop. Connections begun earlier end at once, and their requests fail. If a
+            connection must end only because of `fresh`, its requests are finished first.
         departure: why the server leaves, or None. ``"block"``: the block of the group has ended. ``"signal"``: a signal
             is ending the block, and new requests wait for the end. ``"removal"``: the group removes the server.
         ask: whether a connect may ask a person to sign in.

@@ -1,7 +1,7 @@
-"""References to servers: send requests; start, stop or reconnect servers.
+"""References to servers, by which programs use, start, stop or reconnect servers.
 
 This file only gathers names. A ref outlives every connection, so it holds the server's record and mailbox, and no
-actor. The group carries out each start, stop and reconnect (`Wish`).
+actor. The group carries out each wish to start, stop or reconnect a server (`Wish`).
 """
 
 from __future__ import annotations

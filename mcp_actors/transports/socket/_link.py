@@ -1,9 +1,10 @@
 """The link to a server behind a gateway, over a socket.
 
-There is no process: the connection ends with the socket. Only health checks notice a frozen gateway or a lost network.
+This side has no process: the connection ends with the socket. Only health checks notice a frozen gateway or a lost
+network.
 
 Owns: the socket; the task that writes the backlog of lines; a thread that reads the secret's file.
-Writes: the `Lifeline`; secrets of the masker.
+Writes: the `Lifeline`; the `Masker` (secrets).
 Calls: config, transports, transports.stdio, _handshake.
 """
 

@@ -5,7 +5,7 @@ which the process leads. The system may reuse the number of an empty group, so t
 connection has ended.
 
 Owns: the process and its pipes; the thread that starts it; the task that awaits its exit; the last 64 KiB of stderr.
-Writes: signals to the group; the log. Reads ``/proc``.
+Writes: the process group (signals); the log. Reads ``/proc``.
 Calls: transports, _command.
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ...config import Stdio
 
 
-# --- Watch the exit and suspension of a child process without reaping it ----------------------------------------------
+# --- Watch a child process's exit and suspension without reaping the child --------------------------------------------
 
 # Linux reports an exit through a file descriptor (pidfd), macOS through an event (kqueue), so no thread has to wait.
 
