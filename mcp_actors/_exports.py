@@ -4,7 +4,8 @@ Tracebacks and `repr` show ``mcp_actors.ConnectFailed``, not the private file of
 which editors then complete. `fetch_later` delays a slow import until a name of the module is used.
 
 Owns: nothing.
-Writes: ``__module__`` of public things; annotations and ``__dir__`` of classes; the namespaces of folders.
+Writes: public functions (``__module__``); public classes (``__module__``, ``__dir__``, annotations); folders (their
+namespaces).
 Calls: nothing.
 """
 
@@ -27,7 +28,7 @@ def publish(module: str, namespace: dict[str, Any]) -> None:
 
     The new value is ``mcp_actors`` for names in ``mcp_actors/__init__.py``, else `module`. A folder's ``__init__`` ends
     with ``publish(__name__, globals())``; a file directly in ``mcp_actors`` passes the name of the folder that exports
-    its names. Things of public modules or other packages, private names, constants and type aliases do not change.
+    its names. Constants, type aliases, private names, and things of public modules or of other packages do not change.
 
     Args:
         module: the dotted name under which users import the things.
@@ -51,7 +52,7 @@ def publish(module: str, namespace: dict[str, Any]) -> None:
 
 
 def _publish_members(kind: Any) -> None:
-    """Let `typing.get_type_hints` find the names in a class's annotations, and `dir` list public members."""
+    """Let `typing.get_type_hints` find the names in a class's annotations, and let `dir` list its public members."""
     own = kind.__annotations__
     for name, text in own.items():
         if isinstance(text, ForwardRef) and text.__forward_module__ is None:  # of a named tuple

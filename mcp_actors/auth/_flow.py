@@ -5,8 +5,8 @@ browser during a call. So each sign-in or refresh has a new provider, and an `Au
 requests.
 
 Owns: nothing; the caller stores the tokens.
-Writes: attributes of a provider; a filter on the SDK's logger; for a moment, Python's warning filters; the credentials
-that an `AuthorizationClient` masks.
+Writes: a provider (its attributes); the SDK's logger (a filter); Python's warning filters, for a moment; the
+`AuthorizationClient` (the credentials that it masks).
 Calls: _exchange, _stores.
 """
 

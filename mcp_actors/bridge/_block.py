@@ -9,8 +9,8 @@ also end by a cancellation, Ctrl-C or a failure of Trio.
 | is dropped (`GeneratorExit`, or never left) | usually ends before the program |
 | is left in a forked process | goes on in the parent |
 
-Owns: the Trio run; the run's thread; turns of a guest run; `ThreadLane` objects; an exit handler.
-Writes: the state of the `Bridge`; signal handlers. Cancels the task of the block, and tasks of callbacks.
+Owns: the Trio run (its thread, or its turns as a guest run); the `ThreadLane` objects; an exit handler.
+Writes: the `Bridge` (its state); signal handlers. Cancels the block's task, and the tasks in `Bridge.callbacks`.
 Calls: _bridge, _signals.
 """
 

@@ -3,7 +3,7 @@
 A snapshot is made in one step of the event loop, which must be short even with thousands of tools. So each tool is
 prepared before (`CatalogEntry`), and a snapshot reuses the parts of unchanged servers.
 
-Owns: the variants of each `CatalogEntry`.
+Owns: each `CatalogEntry` (its variants).
 Writes: nothing.
 Calls: _names, _pins, _tools.
 """
@@ -24,7 +24,7 @@ from ._tools import CatalogTool, ListedTool
 
 # --- A listed tool ----------------------------------------------------------------------------------------------------
 
-# An entry has the tool's names, and prepared `CatalogTool` objects. A snapshot only moves these between dicts.
+# An entry has the tool's names, and its `CatalogTool` objects, already made. A snapshot only moves these between dicts.
 
 
 def place_of(*, available: bool, deferred: bool) -> int:

@@ -1,10 +1,10 @@
 """Report the states of all servers: ``check`` and ``watch``.
 
-``check`` connects once and prints each result as soon as known. After Ctrl-C the unfinished servers are printed.
-``watch`` shows a live table on a terminal, else a line for each change, until a signal or an error.
+``check`` connects once and prints each result as soon as known. After Ctrl-C it also prints servers that have none yet.
+Until a signal or an error, ``watch`` shows a live table on a terminal, else a line for each change.
 
-Owns: for ``watch``, the group and the task that prints changes; for ``check``, nothing.
-Writes: results and messages, through `Output`; the live table; signal handlers.
+Owns: the group of ``watch``, and the task that prints changes; nothing for ``check``.
+Writes: `Output` (results and messages); the live table; signal handlers.
 Calls: catalog, config, config.formats, kernel, servers, _configuration, _connect, _output, _sign_in.
 """
 

@@ -4,7 +4,7 @@
 first signal lets requests finish (`HttpDoor.drain`); a second ends the command at once.
 
 Owns: the listening sockets, the metrics, and the thread that opens a browser.
-Writes: the token file; the address and a new token, to stdout; `ServedFile.on_reload`.
+Writes: the token file; stdout (addresses, a new token); the `ServedFile` (`on_reload`).
 Calls: gateway, gateway.http, observe, _configuration, _control, _gateway, _output.
 """
 

@@ -1,11 +1,11 @@
-"""Bound the memory and processes that clients take, and share them fairly.
+"""Limit the memory and processes that clients take, and share them fairly.
 
-One budget bounds three sums for all gateways of a run of Trio: the bytes waiting for clients, the bytes of requests in
+One budget limits three sums for all gateways of a run of Trio: the bytes waiting for clients, the bytes of requests in
 flight, and the processes of ``per-session`` servers. The clients of one identity (name of a token) must not keep out
 the clients of another.
 
-Owns: the three sums, and the slots of the processes.
-Writes: the log. Asks connections to drop bytes or disconnect, and sessions to end.
+Owns: the three sums, and a slot for each process.
+Writes: the log. Asks connections to drop bytes or to disconnect. Asks sessions to end.
 Calls: nothing.
 """
 

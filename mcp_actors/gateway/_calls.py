@@ -1,11 +1,11 @@
 """Forward a client's request to a server, or refuse the request.
 
-A plain call starts no task. The task that reads the client's message sends the request. The task that reads the
-server's message writes the answer.
+A plain call, which waits for nothing but a small answer, starts no task. The task that reads the client's message sends
+the request. The task that reads the server's message writes the answer.
 
-Owns: one request of a client, until answered or withdrawn.
-Writes: the log; the mailbox of the server actor; answers and questions to the client; ``calls`` and URL
-elicitations of the client's session. Starts tasks for other calls.
+Owns: a client's request, until answered or withdrawn.
+Writes: the mailbox of the server actor; the client's session (answers, questions, ``calls``, URL elicitations); the
+log. Starts tasks for other calls.
 Calls: servers, servers.requests, transports, _front.
 """
 

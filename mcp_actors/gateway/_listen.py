@@ -4,7 +4,7 @@ Programs that clean folders may remove a unix socket, so a missing socket is cre
 accepted before a listener closes, or the system would reset them.
 
 Owns: the listeners, and the files of unix sockets.
-Writes: options of accepted connections; `Gateway.stopping`; the log.
+Writes: each accepted connection (socket options); the `Gateway` (`stopping`); the log.
 Calls: _daemon.
 """
 

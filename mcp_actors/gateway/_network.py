@@ -1,10 +1,10 @@
 """Admit clients over TCP.
 
-A stranger must not take a client's place. So a connection becomes a client by proving the secret and naming a server,
-in one try of at most `HANDSHAKE_SECONDS` and `MAX_LINE` bytes.
+A stranger must not take a client's place. So a connection becomes a client by proving the gateway's secret and naming a
+server, in one try of at most `HANDSHAKE_SECONDS` and `MAX_LINE` bytes.
 
 Owns: nothing.
-Writes: handshake lines to the client; options of the client's socket; the log.
+Writes: the client's socket (handshake lines, options); the log.
 Calls: config, transports.socket, _listen.
 """
 

@@ -8,13 +8,13 @@ The wait-for graph is not stored, but walked when a node is about to wait::
 
     node                       waits for
     handler (`Envelope`)       calls made by the handler; children, if the message changes a child table
-    `Incarnation`              while starting or ending: calls of its own code, handlers, and children that start or end
+    `Incarnation`              while starting or ending: handlers; calls of its own code; children that start or end
     `Mailbox`                  messages in the actor's slots, or an incarnation that starts or ends
     `ControlLane`              handlers of control messages, or an incarnation that starts or ends
     manager (`Children`)       children that start or end
 
 Owns: the context variables `serving` and `_joined`, which say for whom a task works.
-Writes: `Sender.calls`.
+Writes: a `Sender` (`calls`).
 Calls: nothing.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 PRUNE_AT: Final = 8
-"""The length at which a list of awaited calls first drops answered calls."""
+"""The length of a list of awaited calls at which answered calls are first dropped."""
 
 
 class Node:

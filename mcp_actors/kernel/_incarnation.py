@@ -7,13 +7,13 @@ task enters and leaves three nested blocks::
                            Shielded from outside once the incarnation has started.
                            Cancelled by a kill, by a stop while starting, and by the end of ``running()``.
       actor.running()      the resource
-        loop               cancels requests whose callers have left, until the end is decided
+        loop               until the end is decided, cancels requests whose callers have left
 
 So the resource is released *before* the handlers are joined.
 
-Owns: the owner task's blocks, the actor object, requests, timers and monitors of one run.
-Writes: the actor's record and mailbox; `Mailbox.on_fed` in a pool; timers of the tree's `Sweeper`; events, except
-`Stopped`; the log.
+Owns: the run (its actor object, requests, timers, monitors, and the owner task's blocks).
+Writes: the actor's record and mailbox; the mailboxes of a pool's members (`on_fed`); the tree's `Sweeper` (timers);
+the tree's `EventHub` (events, except `Stopped`); the log.
 Calls: _actor, _circles, _events, _record, _requests, _timers.
 """
 
@@ -52,11 +52,11 @@ class Incarnation(Sender):
 
     Attributes:
         started: True once messages are served.
-        started_at: the Trio time at which serving began; until then, of the beginning.
+        started_at: the Trio time at which serving began; until then, at which the actor was made.
         finishing: True from a request to stop until the end, while handlers finish; see `ask`.
         draining: True if queued messages are handled before the end.
-        overdue: True once reported as outliving the bound, directly or through a child.
-        default_shutdown: the actor's, read once, because a property may raise.
+        overdue: True once reported as outliving the limit (`bound`), directly or through a child.
+        default_shutdown: the actor's `default_shutdown`, read once, because a property may raise.
         killed: True once `kill` was called.
         retried: True if another attempt follows should the start fail.
         comes_back: True if another incarnation follows; until the end is decided, the supervisor's expectation.

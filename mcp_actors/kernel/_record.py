@@ -3,8 +3,8 @@
 Refs, a supervisor and incarnations share a record. Between two incarnations, messages wait, and the state says whether
 the next incarnation will follow.
 
-Owns: the mailbox, state, children and watchers of an actor.
-Writes: events to the hub of the tree; states and mailboxes of the actors below. Calls watchers; wakes waiting tasks.
+Owns: an actor's mailbox, state, children and watchers.
+Writes: the tree's `EventHub` (events); the actors below (states, mailboxes). Calls watchers, and wakes waiting tasks.
 Calls: _envelope, _events.
 """
 

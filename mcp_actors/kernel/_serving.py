@@ -1,12 +1,12 @@
-"""Decide how each message ends, and serve messages without a task.
+"""Decide how each message ends, and serve messages that need no task.
 
 Every message must be answered exactly once, even if the caller leaves, the handler ends and the incarnation ends in the
-same step. `MessagesInFlight` decides what an exception means. `TakenMessages` serves messages without a task: for
-`Actor.take`, and after a handler has returned a `Later`. A `Slot` is a task for handlers, run by ``_requests``.
+same step. `MessagesInFlight` decides what an exception means. `TakenMessages` serves messages that need no task: those
+of `Actor.take`, and those whose handler has returned a `Later`. A `Slot` is a task of ``_requests`` that runs handlers.
 
-Owns: the messages in flight of one incarnation, and the count of free slots.
-Writes: envelopes; the actor's mailbox, ``in_flight``, ``sweeps`` and ``_requests``; names and contexts of request
-tasks; the log. Emits events; may end the incarnation.
+Owns: an incarnation's messages in flight, and its count of free slots.
+Writes: envelopes; the actor (``_requests``), its mailbox and its record (``in_flight``); the tree's `Sweeper` (timers);
+request tasks (names, contexts); the log. Emits events; may end the incarnation.
 Calls: _actor, _circles, _envelope, _events, _later.
 """
 

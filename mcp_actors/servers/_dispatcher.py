@@ -3,8 +3,8 @@
 The SDK's `ClientSession` takes a `LinkDispatcher` as ``dispatcher``. Each notification is passed on in the step of its
 arrival, before the answer that follows. User code runs in other tasks, and cannot hold up the reader.
 
-Owns: the tasks that answer the server's requests and deliver progress reports.
-Writes: the link; its `Lifeline` and `RequestTable`; params of requests; deadlines of callers; spans; the log.
+Owns: the tasks that answer the server's requests, and those that deliver progress reports.
+Writes: the link, its `Lifeline` and its `RequestTable`; requests (params); callers' deadlines; spans; the log.
 Calls: transports, _eras.
 """
 

@@ -5,7 +5,7 @@ and ``server/discover`` returns a server's capabilities. With ``protocol="auto"`
 (`Negotiation`), unless the era is remembered.
 
 Owns: validators and field names, cached for the process.
-Writes: results of servers, in `without_later_fields`.
+Writes: a server's result (its fields), in `without_later_fields`.
 Calls: config.
 """
 

@@ -1,7 +1,7 @@
 """`dump_config`: turn servers into data that `load_config` reads.
 
-No credential may be written by accident: a literal is refused in ``env``, ``headers``, ``auth`` and ``secret``, and in
-arguments and URLs if it looks like a secret.
+No credential may be written by accident. A literal value in ``env``, ``headers``, ``auth`` or ``secret`` is refused. In
+arguments and URLs, only a literal that looks like a secret is refused.
 
 Owns: nothing.
 Writes: nothing.

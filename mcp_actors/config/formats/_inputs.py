@@ -1,9 +1,9 @@
 """Ask a person for the inputs (``${input:id}``) of a configuration.
 
-The caller's ``ask`` blocks and may raise. Each input that a server needs is asked for once, even if the person
+The caller's function ``ask`` may block, or raise. Each input that a server needs is asked for once, even if the person
 declined.
 
-Owns: the answers and errors of one load.
+Owns: the `Inputs` of one load (answers, errors).
 Writes: nothing.
 Calls: config, _file.
 """

@@ -3,8 +3,8 @@
 One task, `HttpDoor.read`, watches all connections, and takes a whole request in one step. A request that is incomplete,
 chunked, pipelined or invalid goes to the connection's own task. No request begins if its client has left.
 
-Owns: the socket and task of each connection, and the reply in progress.
-Writes: replies, to the client; `connections`, `strangers` and `selector` of the `Site`; `connections` of the `Heart`;
+Owns: each connection (its socket, its task, its reply in progress).
+Writes: the client's socket (replies); the `Site` (`connections`, `strangers`, `selector`); the `Heart` (`connections`);
 the log.
 Calls: gateway, transports.
 """

@@ -1,7 +1,7 @@
 """Lasting parts of a server and of its connections.
 
-A connection breaks and is opened again; waiting requests, subscriptions, accepted tools and the log level stay. Actors,
-refs, health checks and the group share a server's `ServerRecord`.
+A connection breaks and is opened again; the queued requests, the subscriptions, the accepted tools and the log level
+stay. Actors, refs, health checks and the group share a server's `ServerRecord`.
 
 ::
 
@@ -19,8 +19,8 @@ refs, health checks and the group share a server's `ServerRecord`.
          │   └─ listeners            ``connection/_callbacks``
          └─ ConnectionRecord "shop:2"
 
-Owns: the parts of the records; the roster of the group owns each `ServerRecord`.
-Writes: the log; events; the text of a `LimitExceeded`. Calls `on_retire`.
+Owns: each record's parts; the group's roster owns each `ServerRecord`.
+Writes: a `LimitExceeded` (its text); events; the log. Calls `on_retire`.
 Calls: catalog, config, kernel, servers, transports, _health, _life, _states, _subscriptions, _wanted.
 """
 

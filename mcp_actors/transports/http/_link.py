@@ -1,11 +1,11 @@
 """The base of links over HTTP: their client, requests and refusals.
 
-A background task (`HttpLink.run`) owns the HTTP client. Its failure goes to the `Lifeline`, and does not cancel the
-actor's owner task. A TCP connection may end while the server lives (see `Reach`). A refusal may concern one request,
-the session or the credentials (see `Refusals`).
+A background task (`HttpLink.run`) owns the HTTP client. The task's failure goes to the `Lifeline`, and does not cancel
+the actor's owner task. A TCP connection may end while the server lives (see `Reach`). A refusal may concern one
+request, the session or the credentials (see `Refusals`).
 
 Owns: the client, and the background tasks that use it.
-Writes: the `Lifeline` and `IncomingRequests` of the link; errors, to mask them; ``Response.stream`` of httpx2; the log.
+Writes: the link's `Lifeline` and `IncomingRequests`; errors, to mask them; httpx2's ``Response`` (``stream``); the log.
 Calls: config, transports, _bodies, _client, _failures.
 """
 

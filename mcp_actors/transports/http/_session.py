@@ -1,10 +1,10 @@
 """The HTTP session: state and streams that all requests share.
 
-A legacy server may assign a session id, and stream notifications after a GET. A modern server has neither. A broken
-stream of notifications is opened again, and the gap is reported.
+A legacy server may assign a session id, and may answer a GET by a stream of notifications. A modern server does
+neither. A broken stream is opened again, and the gap, in which notifications may be lost, is reported.
 
-Owns: the id and protocol version of the session; the notification streams.
-Writes: the `RequestTable`, `Lifeline`, `IncomingRequests`, `SkippedMessages` and `Background` of the link; the log.
+Owns: the `HttpSession` (its id, its protocol version); the `NotificationStream` (its streams).
+Writes: the link's `RequestTable`, `Lifeline`, `IncomingRequests`, `SkippedMessages` and `Background`; the log.
 Calls: auth, transports, _bodies, _failures, _link.
 """
 
@@ -50,10 +50,10 @@ SHORTAGE_WAIT: Final = 0.5
 
 @define(eq=False)
 class HttpSession:
-    """Builds HTTP requests to an endpoint, and sends messages without an answer.
+    """Builds HTTP requests to an endpoint, and sends messages that have no answer.
 
     Attributes:
-        id: the server's name of the session, byte for byte; None before, or without sessions.
+        id: the server's name of the session, byte for byte; None until the server sends one.
         negotiated: True once a request outside of the handshake was sent.
         listened: True once a stream of notifications was open.
     """

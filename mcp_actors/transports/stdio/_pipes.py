@@ -3,8 +3,8 @@
 Most messages pass through no task or channel, which saves a quarter or more of a small request's cost. A reader that
 always finds data must yield to other tasks. A cancelled writer must never leave half a line in the pipe.
 
-Owns: unparsed bytes of stdout; bytes and lines that wait for stdin; the link's `IncomingRequests`.
-Writes: the server's stdin; the link's `Lifeline` and `RequestTable`; `OutgoingLine.sent`; the log.
+Owns: the `PipeReader` (unparsed bytes); the `PipeWriter` (waiting bytes and lines); the link's `IncomingRequests`.
+Writes: the server's stdin; the link's `Lifeline` and `RequestTable`; each `OutgoingLine` (`line`, `sent`); the log.
 Calls: transports.
 """
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 WaitExit: TypeAlias = Callable[[], Awaitable[bool]]
-"""Gives a server whose pipe has ended a moment to exit, so that the first error can name the exit code.
+"""Waits a moment for a server to exit after its pipe has ended, so that the first error can name the exit code.
 
 Returns True if the process has exited."""
 
