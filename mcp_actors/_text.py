@@ -25,23 +25,23 @@ T = TypeVar("T")
 
 # --- Make foreign text safe for logs and terminals --------------------------------------------------------------------
 
-# Escape sequences move the cursor of a terminal or rewrite the screen or the clipboard; a line break forges a log line;
+# Escape sequences move a terminal's cursor, or rewrite the screen or the clipboard; a line break forges a log line;
 # bidirectional marks reorder words; zero-width characters hide words or make two names look alike.
 
 
 _READ_PER_SHOWN: Final = 8
-"""Maximum characters read for each shown character, to bound the time for hidden characters."""
+"""Maximum of characters to read per character to show, to limit the time for hidden characters."""
 
-# Matches complete sequences of ECMA-48. The rest of a broken sequence is text. No repeated class contains a
-# character that begins a sequence, so the time is linear.
+# Matches complete sequences of ECMA-48. The rest of a broken sequence is text. No repeated character class contains the
+# first character of a sequence, so the time is linear.
 _TERMINAL_ESCAPE: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, screen
     r"|(?:\x1b[P\]X^_]|[\x90\x9d\x98\x9e\x9f])[^\x00-\x1f\x7f-\x9f]*(?:\x07|\x1b\\|\x9c)"  # OSC …: titles, links
     r"|\x1b[ -/]*[0-~]"  # all others: character sets, resets
 )
 
-# Characters that are not drawn: controls (Cc) that are not whitespace, formats (Cf), and those of other categories that
-# Unicode calls default-ignorable.
+# Characters that are not drawn: controls (Cc) except whitespace, formats (Cf), and characters of other categories if
+# Unicode calls them default-ignorable.
 _UNDRAWN: Final = (
     "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"
     "\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"

@@ -1,9 +1,9 @@
-"""Offer tools, prompts and resources of chosen servers to an agent framework.
+"""Offer chosen servers' tools, prompts and resources to an agent framework.
 
 All adapters share `Offer`. `Approvals` decides by name which tools need approval. Many frameworks show a model only a
 part of a tool result, so `parts_of` turns structured content and links into text.
 
-Owns: the names that `Approvals` warned about, or that several tools had.
+Owns: `Approvals` (names that a warning was about; names that several tools had).
 Writes: requests to servers; the log.
 Calls: bridge, catalog, config.
 """

@@ -1,10 +1,10 @@
 """Sign in and out: get tokens, and store, find or revoke them.
 
-A person takes minutes, may paste anything, or may leave. So an unusable store is found before a page is shown, and each
-wait has a limit.
+A person takes minutes, may paste anything, or may leave. So an unusable token store is found before the sign-in page is
+shown, and each wait has a limit.
 
-Owns: the receiver of the redirect, and the task that waits for the redirect.
-Writes: the token store, under its lock; credentials to mask, through `AuthorizationClient`. Sends a ``ping`` to the MCP
+Owns: the `Receiver` of the redirect, and the task that waits for the redirect.
+Writes: the token store, under its lock; the `AuthorizationClient` (credentials to mask). Sends a ``ping`` to the MCP
 server, and a revocation to the authorization server.
 Calls: _exchange, _flow, _receiver, _stores, _tokens.
 """

@@ -1,8 +1,8 @@
 """Use actors and servers from asyncio, and asyncio code from Trio.
 
-This file only gathers names. `open_servers` and `open_supervisor` run Trio next to an asyncio loop, in a thread or as a
-guest, and yield a view (``Asyncio…``) whose methods are awaited on asyncio. In a Trio program, `open_asyncio_loop`
-opens a loop, and yields an `AsyncioLoop`.
+This file only gathers names. `open_servers` and `open_supervisor` run Trio in a thread, or as a guest of an asyncio
+loop. Each yields a view (``Asyncio…``) with methods to await on asyncio. In a Trio program, `open_asyncio_loop` opens
+an asyncio loop, and yields an `AsyncioLoop`.
 """
 
 # Begin to read in ``_open``. Files here import asyncio and trio-asyncio only in functions, or for type checkers:

@@ -1,11 +1,11 @@
 """Open servers and supervisors on asyncio, and an asyncio loop on Trio.
 
 `open_servers` and `open_supervisor` return an `AsyncioBlock`, which enters the block of `servers.open_servers` or
-`kernel.open_supervisor` in a Trio run. Actors run on Trio, callbacks of the program on the event loop.
-`open_asyncio_loop` runs both sides in one thread.
+`kernel.open_supervisor` in a Trio run. Actors run on Trio, and the program's callbacks on the event loop.
+`open_asyncio_loop` runs Trio and asyncio in one thread.
 
-Owns: the event loop of `open_asyncio_loop`, its `Bridge`, and the nursery of requests from the loop.
-Writes: the log. `open_asyncio_loop` imports trio-asyncio, which changes asyncio for the process.
+Owns: `open_asyncio_loop` (event loop, `Bridge`, nursery for requests from the loop).
+Writes: requests to servers; the log. `open_asyncio_loop` imports trio-asyncio, which changes asyncio for the process.
 Calls: config, kernel, servers, _block, _bridge, _callbacks, _generated_group, _generated_ref, _views.
 """
 

@@ -1,9 +1,10 @@
-"""Connect once and print the answer: ``call``, ``tools`` and ``graph``.
+"""The commands ``call``, ``tools`` and ``graph``, which connect once.
 
-Large schemas are shortened. Credentials are masked in descriptions, schemas and printed errors, but not in results.
+Large schemas are shortened, except in JSON. Credentials are masked in descriptions, schemas and printed errors, but not
+in results.
 
 Owns: the progress bar.
-Writes: results and messages, through `Output`.
+Writes: `Output` (results, messages); requests to servers.
 Calls: catalog, config, servers, transports, _configuration, _connect, _output.
 """
 

@@ -4,7 +4,7 @@ A configuration decides which programs run. So a file that the user did not name
 content. Servers may also be typed: a URL, or a command after ``--``.
 
 Owns: a `FollowedFile`, which keeps the inputs that the user has typed.
-Writes: hashes of accepted files, in the user's state folder; questions, on the terminal or stderr; notes, to `Output`.
+Writes: the user's state folder (hashes of accepted files); the terminal or stderr (questions); `Output` (notes).
 Calls: catalog, config, config.formats, _completion, _output.
 """
 
@@ -49,7 +49,7 @@ def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig
 
     Args:
         file: None loads the first of `DEFAULT_FILES` that exists.
-        names: servers, by name (as in the file or as shown), URL or command (see `typed`); empty means all.
+        names: each server's name (as in the file or as shown), URL or command (see `typed`); empty means all.
         output: prints the name of a found file.
 
     Raises:

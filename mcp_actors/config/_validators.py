@@ -1,10 +1,10 @@
-"""Validators for configuration classes, and their errors.
+"""Validators, and their errors, for configuration classes.
 
-An error names the class or the server, the field, the value and a remedy. A value that is not a scalar may hold a
-credential, so an error shows only the type.
+An error names the class (or the server), the field, the value and a remedy. A value that is not a scalar may hold a
+credential, so an error shows only the value's type.
 
 Owns: nothing.
-Writes: ``__repr__`` of classes, through `brief`.
+Writes: configuration classes (``__repr__``), in `brief`.
 Calls: nothing.
 """
 
@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 
 
 class Validator(Protocol):
-    """A validator of attrs. If `value` were `Any`, the type checker ty would forget the field's converter."""
+    """A validator for attrs. If `value` were `Any`, the type checker ty would forget the field's converter."""
 
     def __call__(self, instance: Any, attribute: attrs.Attribute[Value], value: Value, /) -> None: ...
 
@@ -34,7 +34,7 @@ _SHOWN_VALUE: Final = 60  # characters of a value in a message
 
 
 def shown(value: object) -> str:
-    """Return the text of a scalar, shortened, or the type of anything else."""
+    """Return the shortened text of a scalar, or the type of any other value."""
     if isinstance(value, float) or value is None:
         return repr(value)
     if isinstance(value, int) and value.bit_length() > 256:

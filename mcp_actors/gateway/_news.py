@@ -1,10 +1,11 @@
-"""Notify a client of changes and of its servers' log messages.
+"""Notify a client of changed lists and resources, and of log messages.
 
 A legacy client subscribes to one resource per request, sets one log level, and, once initialized, is notified of all
 changed lists. A modern client opens streams of notifications, and may name a log level in each request.
 
-Owns: the subscriptions, streams and log level of one client, and the web pages that its user has to complete.
-Writes: notifications, through the session; log levels, subscriptions and listeners of servers; the log.
+Owns: one client's `News` (subscriptions, streams, log level, web pages for the client's user to complete).
+Writes: notifications to the client; requests to servers (log level, subscriptions); servers' records (listeners); the
+log.
 Calls: servers, _calls, _output.
 """
 
@@ -39,7 +40,7 @@ logger = Log("mcp_actors.gateway")
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")  # lowest first
 
 MAX_WATCHED: Final = 200
-"""Subscriptions of a client to resources. A thousand would block the event loop for 0.3 s."""
+"""The most subscriptions of one client to resources. A thousand would block the event loop for 0.3 s."""
 
 MAX_URI: Final = 64 * 1024  # characters of the URI of a subscription
 

@@ -1,11 +1,12 @@
 """Pass messages between a client on stdio and one daemon after another.
 
-A session copies lines between stdin/stdout and a daemon's socket, mostly without parsing. The next daemon gets the
-lines that set up the session, then repeatable unanswered requests, then unsent lines. `attach` runs this file in
-another package, without importing `mcp_actors`, so imports are few.
+A `RelaySession` copies lines between stdin/stdout and a daemon's socket, and parses few of them. The next daemon gets
+the lines that set up the session, then the unanswered requests that are safe to repeat, then the unsent lines. `attach`
+runs this file in another package, and does not import `mcp_actors`, so imports are few.
 
-Owns: one session: its lines, unanswered requests, and the connection to a daemon.
-Writes: stdout, its blocking mode, stderr, and the daemon's socket. Opens closed standard streams. Starts a daemon.
+Owns: one `RelaySession` (lines, unanswered requests, connection to a daemon).
+Writes: stdout (lines, blocking mode); stderr; the daemon's socket. Opens standard streams that are closed. Starts a
+daemon.
 Calls: _daemon.
 """
 

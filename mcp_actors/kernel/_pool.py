@@ -1,11 +1,12 @@
 """Pools: equal actors behind one reference.
 
 A pool is a supervisor of its members. Messages wait in the pool's mailbox, and the member with the most free slots
-takes the oldest. With a ``key`` function, messages wait in members' mailboxes: the hash of a message's key chooses a
-member. Control messages are for the pool itself.
+takes the oldest message. With a ``key`` function, messages wait in members' mailboxes: the hash of a message's key
+chooses a member. Control messages are for the pool itself.
 
-Owns: the order of members by free slots; the task that adds and stops members; the tasks that start added members.
-Writes: the table, records and mailboxes of the members; the record and mailbox of the pool; events; the log.
+Owns: the `Crew` (members by free slots); the task that adds and stops members; the tasks that await the starts of added
+members.
+Writes: the members' table, records and mailboxes; the pool's record and mailbox; events; the log.
 Calls: _actor, _envelope, _events, _mailbox, _record, _ref, _restart, _supervisor.
 """
 

@@ -4,8 +4,9 @@ A handler is foreign code, and may raise anything, leave a cancel scope open, en
 exchange of messages. The mailbox calls `Requests.take` in steps of other actors, so ``take`` must not raise.
 A Ctrl-C may interrupt a handler, but not the kernel around it.
 
-Owns: the slots of one incarnation and their tasks; the queue of plain ``def`` handlers of a Trio run.
-Writes: envelopes; ``in_flight``, ``reentrant`` and the mailbox of the record; the log. May end the incarnation.
+Owns: one incarnation's slots and their tasks; a Trio run's `Steps` (queue for plain ``def`` handlers).
+Writes: envelopes; the actor's record (``in_flight``, ``reentrant``, ``sweeps``, mailbox); the log. May end the
+incarnation.
 Calls: _actor, _circles, _later, _record, _serving.
 """
 
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 
 # Theory of operation
 # -------------------
-# A plain handler runs in a step of any task: of the sender, or of a task that frees a slot. So any exception of the
-# handler becomes the answer, a log line, or the end of the incarnation, whose own task then leaves ``running()``.
+# A plain handler runs in a step of the sender, or of a task that frees a slot. So any exception of the handler becomes
+# the answer, a log line, or the end of the incarnation, whose own task then leaves ``running()``.
 #
 # Messages that a plain handler sends to plain handlers would nest in its step, and two actors that answer each other
 # would exceed Python's recursion limit. So one plain handler runs at a time in a Trio run. Meanwhile other messages

@@ -3,8 +3,8 @@
 Messages of an incarnation to itself (`OwnMessages`) wait in the actor's mailbox, but must be gone once the incarnation
 ends. A single task serves all timers of an incarnation.
 
-Owns: the timers and monitors of one incarnation, and the task of the timers.
-Writes: the actor's mailbox; watchers in other actors' records. May crash the incarnation.
+Owns: one incarnation's timers and monitors, and the task that serves the timers.
+Writes: the actor's mailbox; other actors' records (watchers). May crash the incarnation.
 Calls: _envelope, _ref.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 SHORTEST_PERIOD: Final = 0.001
-"""The shortest period of `Actor.every` in seconds. Less leaves no time to handle a message."""
+"""The shortest period of `Actor.every` in seconds. A shorter period leaves no time to handle a message."""
 
 
 class Timer(Handle):
@@ -43,7 +43,7 @@ class Timer(Handle):
     Attributes:
         message: the message.
         seconds: the delay, or the period.
-        skipped: the number of periods without a message, because the last message was still queued.
+        skipped: how many periods sent no message: the last message was still queued, or the program had paused.
     """
 
     __slots__ = ("_canceled", "_due", "_envelope", "_repeats", "_timers", "message", "seconds", "skipped")

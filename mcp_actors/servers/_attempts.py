@@ -3,7 +3,7 @@
 A request has one attempt, and one more for each retry. Each attempt must be reported exactly once (decision 53), even
 if the caller leaves.
 
-Owns: the functions that `CallObserver.counter` has returned, for the lifetime of a server.
+Owns: a server's `Observed` (functions that `CallObserver.counter` has returned), for the lifetime of the server.
 Writes: the log, if an observer raises.
 Calls: config, kernel, _rules.
 """

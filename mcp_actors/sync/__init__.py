@@ -1,7 +1,7 @@
 """Use servers without an event loop: in scripts, threads and job queues.
 
 This file only gathers the public names. `open_servers` runs Trio in a thread, and yields a `SyncServerGroup` of
-`SyncServerRef` objects. Any thread may call them. `fail_after` limits the time of calls in a block.
+`SyncServerRef` objects. Any thread may call their methods. `fail_after` limits the time of calls in its block.
 """
 
 from __future__ import annotations

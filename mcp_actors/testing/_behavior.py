@@ -1,10 +1,11 @@
-"""The script of a test server, and its faults.
+"""The script of a test server: its tools and planned faults.
 
-Tests and connections share the script from several threads. A middleware of the SDK's server commits most faults, and
+Tests and connections, in several threads, share the script. A middleware of the SDK's server commits most faults, and
 marks answers whose bytes the connection must spoil.
 
-Owns: the tools, planned faults and received requests of a server.
-Writes: marks on answers; messages to clients. Crashes connections. Calls the test's functions for tools.
+Owns: a server's `Script` (tools, planned faults, received requests).
+Writes: connections (marks on answers); messages to clients. May crash a connection. Calls the test's functions for
+tools.
 Calls: _signal.
 """
 

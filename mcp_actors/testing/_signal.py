@@ -1,10 +1,10 @@
 """Wake tasks of any event loop from any thread.
 
-Actors and scripted servers may be in other threads than their test. Neither Trio's nor asyncio's events can be set from
+Actors and scripted servers may be in other threads than the test. Neither Trio's nor asyncio's events can be set from
 another thread.
 
-Owns: the wakers of waiting tasks.
-Writes: callbacks into event loops, to wake tasks.
+Owns: the `Signal` (wakers of waiting tasks).
+Writes: event loops (callbacks that wake tasks).
 Calls: nothing.
 """
 
@@ -22,7 +22,7 @@ import trio
 
 
 class Signal(anyio.Event):
-    """An event for any thread to set, and for tasks of any event loop to wait for."""
+    """An event that any thread may set, and that tasks of any event loop may await."""
 
     def __new__(cls) -> Self:
         """Make a `Signal`: `anyio.Event` would make an event of the current event loop."""

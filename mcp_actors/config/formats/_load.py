@@ -1,7 +1,7 @@
-"""Load the servers of a configuration file or mapping (`load_config`).
+"""Load servers from a configuration file or a mapping (`load_config`).
 
-One bad entry must not fail the rest: `LoadedConfig.failed` has its error. Loading blocks, and may ask a person for
-inputs. Environment variables (``MCP_ACTORS_…``) override fields of entries.
+One bad entry must not spoil the others: `LoadedConfig.failed` has the error. `load_config` blocks the thread, and may
+ask a person for inputs. Environment variables (``MCP_ACTORS_…``) override fields of entries.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,7 +1,8 @@
 """Serve a gateway over HTTP.
 
-This file only gathers names. ``_wire`` has the bytes of a connection, ``_streamable`` the messages and sessions of MCP,
-``_access`` the rules of admission, ``_door`` the listeners and paths, ``_page`` the page for people.
+This file only gathers names. ``_wire`` reads and writes bytes, ``_streamable`` handles the messages and sessions of
+MCP, ``_access`` decides who is admitted, ``_door`` accepts connections and routes by path, and ``_page`` shows a page
+to people.
 """
 
 from __future__ import annotations

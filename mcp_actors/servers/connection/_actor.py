@@ -1,13 +1,13 @@
 """The server actor: one connection to one MCP server.
 
 The owner task of a `ServerActor` enters the link, then the session, waits at the ``yield`` of `running`, and leaves
-both in reverse order. Requests run outside the session's nurseries: a failing transport raises errors in requests, and
-cancels no task. `ConnectionPhase` draws the life of a connection.
+both in reverse order. Requests run outside the session's nurseries, so a failing transport raises errors in requests,
+and cancels no task. `ConnectionPhase` draws the life of a connection.
 
 Owns: one link, one session, and the tasks of the connection (`MessageRelay.tasks`).
-Writes: the record (session, description, tools, kept resources, stderr, failures, health); ``begun``, ``reports``,
-``session_refused`` and deadlines of requests; `NotificationsMissed` to the record's listeners; requeued requests into
-this actor's mailbox; the group's `ClosingOrder`; the link's callbacks.
+Writes: the record (session, description, tools, kept resources, stderr, failures, health); requests (``begun``,
+``reports``, ``session_refused``, deadlines); the record's listeners (`NotificationsMissed`); this actor's mailbox
+(requeued requests); the group's `ClosingOrder`; the link's callbacks.
 Calls: config, kernel, servers, servers.record, servers.requests, transports, _callbacks, _direct, _negotiation,
 _streams, _upkeep.
 """

@@ -1,10 +1,10 @@
 """Remember the servers' tools from one run to the next.
 
-A file may be damaged, huge, or on a file system that hangs. No file may delay a group without bound, hide the tools of
-another server, or let changed tools count as accepted.
+A server's file may be damaged, huge, or on a file system that hangs. Such a file delays a group at most until a
+time-out, hides no tools of other servers, and lets no changed tools count as accepted.
 
-Owns: the known content of each server's file; the task that writes files; a worker thread.
-Writes: files of the ``catalog_store``; tools, pins and era into servers' records; errors of the group; the log.
+Owns: the `CatalogMemory` (known content of each server's file); the task that writes the files; a worker thread.
+Writes: the ``catalog_store`` (files); servers' records (tools, pins, era); the group's errors; the log.
 Calls: catalog, kernel, servers, servers.record.
 """
 
@@ -44,15 +44,15 @@ T = TypeVar("T")
 logger = Log("mcp_actors.servers")
 
 LOAD_WAIT: Final = 1.0
-"""Seconds that opening a group waits for files; longer for more than `FILES_PER_WAIT` files."""
+"""Seconds to wait for files when a group opens; longer for more than `FILES_PER_WAIT` files."""
 
 PINS_WAIT: Final = 10.0
-"""Seconds to wait for pins with ``on_tool_change="block"``; longer for many files. A large file takes 2 seconds."""
+"""Seconds to wait for a file if ``on_tool_change="block"``; longer for many files. A large file takes 2 seconds."""
 
 FILES_PER_WAIT: Final = 200
 
 FLUSH_WAIT: Final = 1.0
-"""Seconds that closing a group waits for unwritten listings, while servers disconnect."""
+"""Seconds to wait for unwritten listings when a group closes, while servers disconnect."""
 
 ERRORS: Final = "catalog_store"
 """The key of failed writes in the errors of the group."""

@@ -1,11 +1,11 @@
-"""Fetch all pages of a list, within the server's limits.
+"""Fetch all pages of a list, within the server's configured limits.
 
 A server may list thousands of items, oversized items, or pages without an end. A bad item is left out and reported to
 the catalogue; the rest of its page is kept. A list that is too large raises `LimitExceeded`. Items are validated in
 small parts, with checkpoints between.
 
 Owns: nothing.
-Writes: lists of resources and prompts, in the record; lifetimes of lists, and reports, in the record's catalogue.
+Writes: the server's record (resources, templates, prompts); the record's catalogue (lifetimes of lists, reports).
 Calls: config, servers, transports, _request.
 """
 

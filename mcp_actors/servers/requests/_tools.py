@@ -1,11 +1,11 @@
-"""Messages that call and list tools, and middleware around a call.
+"""The messages `CallTool` and `ListTools`, and middleware around a call.
 
-A call may wait in the mailbox while the catalogue changes; then the call is checked again before the send. `Around`
-runs the program's middleware, which may send any number of messages for one call.
+If the catalogue changes while a call waits in the mailbox, the call is checked again before the send. `Around` runs the
+program's middleware, which may send any number of messages for one call.
 
 Owns: nothing; an `Around` runs in the task of its caller.
-Writes: the server's catalogue; in the session, which arguments are headers and which tools return objects; deadlines
-of calls; the log.
+Writes: the server's catalogue; the session (arguments that are headers, tools that return objects); deadlines of calls;
+the log.
 Calls: config, servers, _lists, _request.
 """
 

@@ -1,10 +1,10 @@
 """The link over streamable HTTP, and the way of one request.
 
-The answer to a POST comes in the response, in a resumed stream, or in the stream of notifications. A failed request
-need not end the connection, and the caller must learn whether the request may have taken effect.
+The answer to a POST comes in the response, in a resumed stream, or in the stream of notifications. A failed request may
+leave the connection open, and the caller must learn whether the request may have taken effect.
 
-Owns: the link's `HttpSession`; the requests under way; tasks that end streams.
-Writes: messages to the server; the outcome of a request; the link's `Lifeline` and counters; the log.
+Owns: the link's `HttpSession`; an `HttpExchange` for each request; tasks that read the end of a stream.
+Writes: messages to the server; each `RequestUnderWay` (outcome); the link's `Lifeline` and counters; the log.
 Calls: auth, config, transports, _bodies, _client, _failures, _link, _session.
 """
 
