@@ -4,7 +4,7 @@ An error in a server's answer is an `mcp.MCPError`, outside this tree. The code 
 who failed, what happened and what to do. Facts, such as an exit code, are attributes.
 
 Owns: nothing.
-Writes: ``__module__``, ``__dir__`` and annotations of error classes.
+Writes: error classes (``__module__``, ``__dir__``, annotations).
 Calls: _exports, _pickling.
 """
 
@@ -31,9 +31,9 @@ ServerState = Literal[
 class McpActorsError(_pickling.Portable):
     """Base of the errors of this package. Misuse is a `TypeError`, `ValueError` or `RuntimeError` instead.
 
-    Copies and pickles keep the attributes, the notes and the cause. A cause that cannot be pickled becomes an exception
-    that names the cause's class and text. An error rebuilt from ``args``, for example by Celery, keeps only class and
-    text; a failed request's ``outcome`` is then ``"unknown"``.
+    A copy or pickle keeps the attributes, the notes and the cause. A cause that cannot be pickled becomes an exception
+    that names the cause's class and text. An error rebuilt from ``args``, for example by Celery, keeps only its class
+    and text; a failed request's ``outcome`` is then ``"unknown"``.
     """
 
 
@@ -41,7 +41,7 @@ class McpActorsError(_pickling.Portable):
 
 
 class ActorError(McpActorsError):
-    """Base of errors about an actor; ``actor`` is the name."""
+    """Base of errors about an actor; ``actor`` is the actor's name."""
 
     def __init__(self, message: str, *, actor: str = "") -> None:
         super().__init__(message)

@@ -1,7 +1,7 @@
 """Raise an `ImportError` if the SDK is too old or hidden.
 
-A program's file ``mcp.py`` hides the SDK. Python's errors (a circular import, a missing name) suggest no remedy, so
-this file is imported before `mcp`.
+A program's file ``mcp.py`` hides the SDK, the package `mcp`. Python's errors (a circular import, a missing name)
+suggest no remedy, so this file is imported before `mcp`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OLDEST: Final = (2, 3)
 
 
 def sdk_problem() -> str | None:
-    """Return the error about the installed SDK, if any. Accept a version that does not begin with two numbers."""
+    """Return why the installed SDK cannot be used, or None. Accept a version that does not begin with two numbers."""
     found = PathFinder.find_spec("mcp")
     if found is not None and found.submodule_search_locations is None:
         return f"mcp_actors: {found.origin} hides the package mcp, because it has the same name; rename that file"

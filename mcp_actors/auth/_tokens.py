@@ -1,11 +1,11 @@
 """The tokens of one connection: load, send, refresh and replace them.
 
-`OAuthTokens` is the auth flow of a connection's HTTP client, and asks no person to sign in. Many authorization servers
-accept a refresh token once, and take a second use for a theft. So a single task of a single process refreshes, and a
-cancelled caller does not end the refresh.
+`OAuthTokens` is the auth flow of a connection's HTTP client, and never asks a person to sign in. Many authorization
+servers accept a refresh token once, and take a second use for a theft. So a single task of a single process refreshes
+the token, and a cancelled caller does not end the refresh.
 
-Owns: the current sign-in of a connection; the system task of a refresh.
-Writes: the token store; ``Authorization`` headers; the credentials that `AuthorizationClient` masks; the log. Closes
+Owns: a connection's current sign-in; the system task that refreshes the token.
+Writes: the token store; HTTP requests (``Authorization``); `AuthorizationClient` (masked credentials); the log. Closes
 responses that refuse a token.
 Calls: _exchange, _flow, _stores.
 """
@@ -50,11 +50,11 @@ logger = Log("mcp_actors.auth")
 T = TypeVar("T")
 
 REFRESH_GRACE: Final = 2.0
-"""Seconds that the end of a connection or program waits for the answer to a refresh, which has the only valid
+"""Seconds that the end of a connection or program waits for a refresh, because the answer has the only valid
 refresh token."""
 
 REFRESH_PAUSE: Final = 10.0
-"""Seconds until the next attempt after an early refresh, or the write of a new token, has failed."""
+"""Seconds until the next attempt after a failed early refresh, or after a failed write of a new token."""
 
 
 def store_of(oauth: OAuth) -> TokenStore:

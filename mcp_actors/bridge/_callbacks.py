@@ -1,10 +1,10 @@
-"""Let Trio's side use functions, servers and signals of an asyncio program.
+"""Let Trio's side use an asyncio program's functions, servers and signals.
 
 A task on Trio's side waits while a task on the event loop runs a function of the program. Either task may be cancelled,
 and either side may end first.
 
-Owns: on the event loop, the tasks that run functions; on Trio's side, a task for each connection to a `LoopServer`.
-Writes: ``callbacks``, ``adapted``, ``end_start`` of the `Bridge`; the log; handlers of signals. Resends signals to this
+Owns: the tasks on the event loop that run functions; a task on Trio's side for each connection to a `LoopServer`.
+Writes: the `Bridge` (``callbacks``, ``adapted``, ``end_start``); the log; signal handlers. Resends signals to this
 process if the loop is closed.
 Calls: config, kernel, servers, transports, _bridge.
 """

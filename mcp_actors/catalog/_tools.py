@@ -4,7 +4,7 @@ A tool is shared by a whole group, so the tool's dicts and lists refuse changes.
 structured content, and write equal JSON differently; `result_value` and `canonical_text` hide this.
 
 Owns: nothing.
-Writes: the names of tool and server, and a suggestion, into a failed `CallToolResult`.
+Writes: a failed `CallToolResult` (the tool's name, the server's name, a suggestion).
 Calls: nothing.
 """
 
@@ -45,7 +45,7 @@ _CHANGING_METHODS: Final = (
 
 
 _LEAVES: Final = frozenset({str, bool, int, float, type(None)})
-"""The types of most values, which `freeze` returns without the slow test for a `Mapping`."""
+"""Most values have these types. `freeze` returns such values without the slow test for a `Mapping`."""
 
 
 def freeze(value: Any) -> Any:

@@ -4,7 +4,7 @@ Here a *host* is a program such as Cursor, and *our file* a configuration file o
 entry replaces the moved servers, and all else stays, comments included. So the text is edited, not written anew.
 
 Owns: nothing.
-Writes: the host's file and its backup; our file; messages, through `Output`.
+Writes: the host's file and its backup; our file; the `Output` (messages).
 Calls: config, config.formats, _config, _output.
 """
 
@@ -49,7 +49,7 @@ HOSTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "vscode": ("servers", "~/.config/Code/User/mcp.json", f"{_HOSTS_ON_MACOS}/Code/User/mcp.json"),
     "codex": ("mcp_servers", "~/.codex/config.toml", "~/.codex/config.toml"),
 }
-"""Host → the key of its servers, and its file for all projects on Linux and on macOS."""
+"""Host → the key of its servers, then its user-wide file on Linux, then the one on macOS."""
 
 
 def attach_host(host: str, file: str | None, to: str | None, output: Output) -> int:

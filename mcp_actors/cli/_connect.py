@@ -1,10 +1,10 @@
-"""Connect the servers of a subcommand, and describe them without credentials.
+"""Connect the servers of a subcommand, and describe them with credentials masked.
 
 A subcommand wants one attempt and a result for each server, so `open_once` replaces the configured options for starts
 and restarts. The subcommands ``watch``, ``serve`` and ``ui`` keep servers running, and open a group themselves.
 
-Owns: a subcommand's group and server processes; tasks that connect servers and report progress.
-Writes: progress, warnings and stderr of servers, through `Output`; signal handlers.
+Owns: a subcommand's group and server processes; tasks that connect servers; a task that reports progress.
+Writes: the `Output` (progress, warnings, the servers' stderr); signal handlers.
 Calls: config, servers, transports, _configuration, _output.
 """
 

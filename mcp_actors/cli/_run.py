@@ -3,7 +3,7 @@
 An error becomes a message and an exit code; a signal becomes an exit code.
 
 Owns: the Trio run of a command.
-Writes: messages, to the `Output`; the descriptor of a failed stdout or stderr; the garbage collector's generations.
+Writes: the `Output` (messages); a failed stdout or stderr (descriptor); the garbage collector (generations).
 Calls: _app, _configuration, _interrupt, _output.
 """
 

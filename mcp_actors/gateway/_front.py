@@ -3,8 +3,8 @@
 Servers come, go and change their lists at any moment. The group keeps the tools. `Front` keeps the prompts and
 resources, and requests their lists again when they may have changed.
 
-Owns: the prompts and resources of each server; the tasks that request and await lists.
-Writes: the observers of the group's events; list requests to servers; the log. Wakes lazy servers.
+Owns: each server's prompts and resources; the tasks that request and await lists.
+Writes: the group's event hub (observers); requests to servers for lists; the log. Wakes lazy servers.
 Calls: servers, servers.connection.
 """
 
@@ -45,14 +45,14 @@ LIST_KINDS: Final[tuple[Changed, ...]] = ("tools", "prompts", "resources")
 logger = Log("mcp_actors.gateway")
 
 FIRST_LIST: Final = 5.0
-"""Seconds for which the first list, or a request for an unknown name, waits for connecting servers."""
+"""Seconds for which the first list, or a request for an unknown name, waits until servers have connected."""
 
 
 LIST_METHODS: Final = {"prompts": "list_prompts", "resources": "list_resources", "templates": "list_resource_templates"}
-"""List → the method of `ServerRef` that requests it."""
+"""A list → the method of `ServerRef` that requests it."""
 
 KEYS: Final = {"prompts": "name", "resources": "uri", "templates": "uriTemplate"}
-"""List → the member that tells its items apart."""
+"""A list → the member that tells its items apart."""
 
 
 @define(eq=False)

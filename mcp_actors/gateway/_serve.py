@@ -1,11 +1,12 @@
 """Serve a group over stdin and stdout, or over sockets.
 
 A cancelled request must not begin, so a connection first reads all available data. After a freeze of the process, the
-connection also sends a ``ping``. Requests wait for the client's answer, which comes behind earlier cancellations.
+connection also sends a ``ping``. Requests wait for the client's answer: all cancellations that the client sent earlier
+arrive first.
 
-Owns: the number of clients; their tasks and descriptors; the tasks of the gateway.
-Writes: ``only`` and ``local`` of a `GatewaySession`; `Gateway.sessions`; `Heart.connections`; lines to clients; the
-log; the blocking mode of stdin and stdout, restored at the end; the descriptor of stdin, to end the input.
+Owns: the number of clients; each client's task and descriptors; the gateway's tasks.
+Writes: a `GatewaySession` (``only``, ``local``); `Gateway.sessions`; `Heart.connections`; lines to clients; the log;
+stdin and stdout (blocking mode, restored at the end); stdin (descriptor, replaced to end the input).
 Calls: config, servers, transports, transports.socket, _calls, _daemon, _front, _listen, _network, _output, _session.
 """
 
@@ -54,10 +55,10 @@ CHUNK: Final = 64 * 1024
 BURST: Final = 16  # messages between two looks at the clock; they take a millisecond
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024
-"""Bytes of one message of a client. More end the connection."""
+"""Maximum bytes of a client's message. A larger message ends the connection."""
 
 MAX_MESSAGE_VALUES: Final = 250_000
-"""JSON values in one message, as for servers by default: 50 ms of parsing. More end the connection."""
+"""JSON values in one message, as for servers by default: 50 ms of parsing. A larger message ends the connection."""
 
 MAX_CLIENTS: Final = 1000  # at a time; one more is refused
 

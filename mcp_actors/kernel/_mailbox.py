@@ -1,11 +1,11 @@
 """The mailbox: a queue of messages that survives restarts of its actor.
 
 Any task may change a mailbox. Each change moves, in the same step, all messages that find room or a free slot. A
-restart, a Ctrl-C, or a handler that puts a message back must neither lose nor double a message, nor change the order.
+restart, a Ctrl-C, or a handler that puts a message back must neither lose nor repeat a message, nor change the order.
 
 Owns: the lanes of envelopes; the error that a closed mailbox raises.
-Writes: ``holder``, ``home``, ``number``, ``context`` of envelopes; the answer None to a queued ``tell``; the errors of
-dropped and refused envelopes.
+Writes: envelopes (``holder``, ``home``, ``number``, ``context``, and the answer: None to a queued ``tell``, an error if
+dropped or refused).
 Calls: _circles, _envelope.
 """
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # - *postponed*: set aside by a handler. The envelopes return to their old places at `Actor.resume`, and when the next
 #   incarnation begins to serve.
 #
-# Envelopes that find the queue full wait in the *entrance*. The sender of a ``call`` waits for the answer, as in the
+# While the queue is full, envelopes wait in the *entrance*. The sender of a ``call`` waits for the answer, as in the
 # queue; the sender of a ``tell`` waits until the envelope moves up. The control lane has no entrance, but grows beyond
 # its size; then the sender of a ``tell`` waits until the envelope is taken.
 #

@@ -1,7 +1,7 @@
 """Answer the probes of an orchestrator: ``/healthz``, ``/readyz``, ``/status`` and ``/metrics``.
 
-A probe must be answered while servers fail or connect. So `answer`, `missing` and `status` only read snapshots. Any
-thread may call them.
+A probe must be answered while servers fail or connect. So the functions `answer`, `missing` and `status` only read
+snapshots. Any thread may call them.
 
 Owns: nothing.
 Writes: the HTTP responses of `health_app`.
@@ -28,7 +28,7 @@ class Answer(NamedTuple):
 
 
 def missing(servers: Observable) -> dict[str, dict[str, Any]]:
-    """Return why the program is not ready: name → state, time and reason of each required server that does not serve.
+    """Return why the program is not ready: the name of each required server that does not serve → state, time, reason.
 
     A refused configuration is listed too, under the name of its source: a required server that cannot be loaded appears
     in no view of the group.

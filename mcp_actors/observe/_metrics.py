@@ -1,10 +1,10 @@
-"""Count attempts of requests, for Prometheus and OpenTelemetry.
+"""Count the attempts of requests, for Prometheus and OpenTelemetry.
 
 Servers choose the names of tools, and models ask for any name. So at most `max_tools` listed tools of each server get a
-label; all others share a label.
+label; all others share one label.
 
-Owns: the counts and histograms of a program.
-Writes: the instruments of OpenTelemetry's meter, if given. Reads ``/proc``.
+Owns: a program's counts and histograms.
+Writes: OpenTelemetry's meter, if given (instruments). Reads ``/proc``.
 Calls: config, kernel, servers, servers.record.
 """
 

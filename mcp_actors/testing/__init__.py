@@ -1,4 +1,4 @@
-"""Test programs that use MCP servers or actors.
+"""Tools for tests of programs that use MCP servers or actors.
 
 This file only gathers the public names. A `ScriptedServer` is a real MCP server, over any transport; it crashes, hangs
 or answers as the test says. An `EventRecorder` waits for events, a `Probe` observes an actor, `run_seeded` repeats a
@@ -6,8 +6,8 @@ run, and `Snapshot` finds what a test leaves behind. pytest finds the fixtures `
 ``mcp_servers`` and ``nothing_left`` by itself.
 """
 
-# ``_server`` has the `ScriptedServer`, ``_behavior`` its script, ``_connections`` its connections, and ``_relay`` its
-# process over stdio.
+# ``_server`` has the `ScriptedServer`, ``_behavior`` its script, ``_connections`` its connections, and ``_relay`` the
+# process that a client over stdio starts.
 # ``_pytest_plugin`` imports this folder when a test names a fixture. `ScriptedServer` is imported at its first use,
 # because it needs the SDK's server.
 

@@ -1,15 +1,15 @@
 """Make logs safe to show: mask credentials, and keep text plain.
 
-Records of the program's own use of the SDK and httpx2 must stay unchanged. So the code of our connections runs in a
-`discreet` block, and the filters recognize its records:
+If the program itself uses the SDK or httpx2, those log records must stay unchanged. So the code of our connections runs
+in a `discreet` block, and log filters recognize the block's records:
 
 | record | outside of a `discreet` block | within |
 |---|---|---|
 | of this package | plain text | plain text, masked |
 | of the SDK, httpx2 or httpcore2 | unchanged | masked and shortened, or dropped |
 
-Owns: the kinds of SDK warnings that were logged for each connection.
-Writes: log records; permanent filters of the loggers in the table.
+Owns: for each connection, the kinds of SDK warnings that were logged.
+Writes: the log records in the table; their loggers (permanent filters).
 Calls: config, _credentials.
 """
 

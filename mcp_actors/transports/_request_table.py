@@ -1,11 +1,11 @@
 """Requests under way, and the table that finds them by id.
 
-Servers return "7" for 7, guess ids, and send errors without an id. A wrong match would give a caller the answer to
+A server may return "7" for 7, guess ids, or send errors without an id. A wrong match would give a caller the answer to
 another request. So ids are compared in one form (`comparable_id`), and an answer counts only for a request marked as
 sent.
 
-Owns: the unanswered requests of a connection.
-Writes: the id and the outcome of a request. Calls its ``on_outcome`` and ``report``.
+Owns: a connection's unanswered requests.
+Writes: each `RequestUnderWay` (``id``, ``outcome``). Calls the request's ``on_outcome`` and ``report``.
 Calls: nothing.
 """
 

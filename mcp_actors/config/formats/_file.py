@@ -1,7 +1,7 @@
-"""Read a configuration or ``.env`` file into data, within bounds of size.
+"""Read a configuration or ``.env`` file into data, within size limits.
 
-A file may be huge, a pipe, or hostile to a parser. No error may show a value. A parser's error holds the whole content
-and is replaced.
+A file may be huge, a pipe, or hostile to a parser. No error may show a value. A parser's error, which holds the whole
+content, is replaced.
 
 Owns: the open file, while reading.
 Writes: nothing.

@@ -1,11 +1,11 @@
 """Decide who may send requests over HTTP.
 
-A foreign page must not get in through a user's browser, so the ``Host`` and ``Origin`` of requests are checked. Tokens
+A foreign page must not get in through a user's browser, so each request's ``Host`` and ``Origin`` are checked. Tokens
 are the default on loopback too, because other users, and containers on this machine's network, reach it. A gateway
 without tokens (``--no-token``) listens on loopback only.
 
-Owns: the tokens, host names and origins of a gateway.
-Writes: a file with a new token, and its folder. Reads files of tokens.
+Owns: a gateway's tokens, host names and origins.
+Writes: a new token's file, and that file's folder. Reads token files.
 Calls: config, _wire.
 """
 
@@ -39,7 +39,7 @@ class Access:
 
     Attributes:
         tokens: identity → token; empty admits everybody.
-        host_names: names, without ports, permitted in ``Host``, besides loopback and the address connected to.
+        host_names: names (without port) permitted in ``Host``, besides loopback and the gateway's own address.
         origins: origins of pages that may send requests, besides the gateway's own.
     """
 

@@ -1,18 +1,18 @@
 """Speak Streamable HTTP of both eras.
 
-A POST carries one message. Its headers or its ``_meta`` name the era. The eras differ:
+A POST carries one message. The era is in the POST's headers or in the message's ``_meta``. The eras differ:
 
-========================  ========================================  ==============================================
+========================  ========================================  ================================================
                           since 2026-07-28 (`RequestPipeline`)      before (`ClientHttpSession`)
-========================  ========================================  ==============================================
+========================  ========================================  ================================================
 a request                 must match its headers                    names the session begun by ``initialize``
-messages about a request  stream on its reply                       stream on its reply
-other messages            none                                      stream on the reply to a GET, or are kept
+messages about a request  are streamed on its reply                 are streamed on its reply
+other messages            none                                      are streamed on a GET's reply, or are kept
 a closed connection       cancels the request                       cancels nothing; the answer is lost
-a session                 none                                      ends by DELETE, or unused (`SESSION_SECONDS`)
-========================  ========================================  ==============================================
+a session                 none                                      ends by DELETE, or if unused (`SESSION_SECONDS`)
+========================  ========================================  ================================================
 
-Owns: the sessions of legacy clients, their tasks, and the messages kept for a closed stream.
+Owns: each `ClientHttpSession`, its tasks, and the messages that it keeps while no stream is open.
 Writes: replies (`HttpAnswer`); `Gateway.sessions`; `HttpConnection.memo`; `Budget.waiting`; the log.
 Calls: gateway, _wire.
 """
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 MAX_HTTP_SESSIONS: Final = 2000
-"""Sessions of all identities, shared equally. One more ends the session that was idle longest."""
+"""Sessions of all identities, shared equally. A further one ends the session that was idle longest."""
 
 SESSION_SECONDS: Final = 1800.0
 """Seconds without a request or stream after which a session ends."""

@@ -5,8 +5,8 @@ This file only gathers names. Read ``_actor`` first. It opens the link and the s
 - ``_negotiation`` chooses the era.
 - ``_callbacks`` answers requests of the server.
 - ``_streams`` receives notifications of changes.
-- ``_upkeep`` renews lists and signs in.
-- ``_direct`` sends requests without a task.
+- ``_upkeep`` renews lists, and signs in to the server.
+- ``_direct`` sends requests without starting a task.
 
 Supervisors (``group/_tree``) restart connections, and refs retry failed requests.
 """

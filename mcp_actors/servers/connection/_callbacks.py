@@ -1,11 +1,11 @@
-"""Run the user's callbacks for requests and notifications of a server.
+"""Run the user's callbacks for a server's requests and notifications.
 
-A callback may block, fail, call the same server, or ignore cancellation. So each callback has a task, apart from the
-task that waits for the answer (`CallbackTasks`). A timeout, a withdrawn question or the end of the connection ends the
-wait at once.
+A callback may block, fail, call the same server, or ignore cancellation. So each callback runs in its own task
+(`CallbackTasks`), and another task waits for the answer. A timeout, a withdrawn request or the end of the connection
+ends the wait at once.
 
-Owns: callback tasks and queued notifications of one connection.
-Writes: the server's deadlines; ``failure`` of an unanswered `ServerQuestion`; the listeners of the record; the log; the
+Owns: a connection's callback tasks and queued notifications.
+Writes: the server's deadlines; a `ServerQuestion` (``failure``, if unanswered); the record (listeners); the log; the
 event `Flooded`.
 Calls: config, servers, servers.record, servers.requests.
 """

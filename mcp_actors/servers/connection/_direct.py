@@ -1,21 +1,21 @@
-"""Send requests over a pipe without a task, and end connections.
+"""Send requests over a pipe without starting a task, and end connections.
 
 Most requests (`PlainRequest`) need only a line in each direction. The step of the caller, or the step that frees a
-slot, gives the line to the `Pipe`; the step that reads the answer settles the message. A pipe may *refuse* a line,
-*begin* to write, or *collect* lines and write them together later. `WindDown` lets sent requests finish before it ends
-a connection.
+slot, gives the line to the `Pipe`; the step that reads the answer settles the caller's message. A pipe may *refuse* a
+line, *begin* to write it, or *collect* lines and write them together later. `WindDown` waits until sent requests have
+finished before it ends a connection.
 
 ====================  ===================================================  =============================================
 a line is             the caller leaves, or its deadline expires           the connection is lost
 ====================  ===================================================  =============================================
 refused by the pipe   the message is withdrawn from the mailbox            the message stays in the mailbox
 collected             the line is dropped; the server learns nothing       the message returns to its old place
-begun                 the server is sent a notice                          the kernel answers: outcome unknown
+begun                 the server is asked to cancel                        the kernel answers: outcome unknown
 ====================  ===================================================  =============================================
 
 Owns: the plain requests under way; a task for each request that needs several answers; the `WindDown`.
-Writes: lines and `RequestTable` of the `Pipe`; replies; deadlines; spans; progress reports; kept resources; the actor's
-mailbox; the log.
+Writes: the `Pipe` (lines, `RequestTable`); requests under way (replies, deadlines, spans, progress reports); kept
+resources; the actor's mailbox; the log.
 Calls: kernel, servers, servers.requests, transports.
 """
 
@@ -54,7 +54,7 @@ logger = Log("mcp_actors.servers")
 
 
 NO_PARAMS: Final[dict[str, Any]] = {}
-"""Stands for params that a line has as text."""
+"""Stands for the params, which the line has as text."""
 
 
 @cache

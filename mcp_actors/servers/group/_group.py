@@ -4,7 +4,7 @@ The lifecycle actor, not the group, changes the set of servers. `translate` turn
 supervisor into errors about servers.
 
 Owns: nothing; roster, supervisor, event hub and sources belong to `open_servers`.
-Writes: the mailboxes of the lifecycle actor and of server actors; the event hub (streams). After a reload: the sources
+Writes: the mailboxes of the lifecycle actor and of server actors; the event hub (streams). During a reload: the sources
 and the `Roster` (`homes`, `not_loaded`).
 Calls: catalog, config, kernel, servers, servers.record, servers.ref, _facts, _lifecycle, _tree.
 """

@@ -4,8 +4,8 @@ A wish (`Wanted`) says what a server should do. Each server has at most one loop
 newer wish ends a waiting step early, so a stop overtakes a connect that hangs.
 
 Owns: the set of servers whose loop runs; tasks that watch wishes, drain servers, or receive signals.
-Writes: wishes; records; the roster; `CatalogMemory`; child tables of supervisors; events; the log. Cancels the group's
-block, and raises `SystemExit`, at a signal.
+Writes: records and their wishes; the roster; `CatalogMemory`; supervisors (child tables); events; the log. At a signal,
+cancels the group's block and raises `SystemExit`.
 Calls: servers, servers.record, servers.ref, _tree.
 """
 

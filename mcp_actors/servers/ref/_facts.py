@@ -1,4 +1,4 @@
-"""Facts about a server that programs read through any reference.
+"""Facts about a server, for programs to read through any reference.
 
 `ServerFacts` is the base of `ServerRef`, and of the views in ``bridge`` and ``sync``. Any thread may use the members,
 which read immutable values or atomic copies.
@@ -55,7 +55,7 @@ class ServerFacts(Handle):
 
     @property
     def info(self) -> ServerInfo:
-        """Name, version, capabilities and instructions of the server, as of the latest connection.
+        """The server's name, version, capabilities and instructions, as of the latest connection.
 
         Raises:
             ServerUnavailable: the server has never been connected.
