@@ -1,4 +1,4 @@
-"""Find the Python interpreter for users' scripts and files of this package.
+"""Find the Python interpreter to run users' scripts and this package's files.
 
 In a frozen program `sys.executable` is the program itself, which would start itself again and again. A file in a zip
 archive cannot be run. Both cases raise `ConfigError`.

@@ -1,6 +1,6 @@
-"""Run background tasks, blocking jobs and slow callbacks; receive signals.
+"""Run background tasks, jobs that block, and slow callbacks; receive signals.
 
-Owns: the threads of blocking jobs. Tasks, queues and scopes belong to callers.
+Owns: the threads of jobs that block. Tasks, queues and scopes belong to callers.
 Writes: the log; signal handlers of the process.
 Calls: _backoff, _collapse, _errors, _foreign, _text.
 """
@@ -41,7 +41,7 @@ Args = TypeVarTuple("Args")
 
 
 class Background:
-    """Starts tasks that are shielded from cancellation, and cancelled when their block has ended.
+    """Starts tasks that are shielded from outside cancellation. The end of their block cancels them.
 
     Ctrl-C interrupts these tasks only within a user's function; otherwise the main task gets it.
     """

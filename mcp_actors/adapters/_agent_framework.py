@@ -4,7 +4,7 @@ The tools of a group may change during a run. The framework shows the model a li
 in the same list. So a chat middleware updates the list before each request to the model.
 
 Owns: nothing; tools are not kept between runs.
-Writes: the list of tools, the middleware and the instructions of an agent's run.
+Writes: an agent's run (tools, middleware, instructions).
 Calls: bridge, config, _offer.
 """
 
@@ -49,7 +49,7 @@ class AgentFrameworkProvider(ContextProvider):
 
     At each turn of a run, the model gets the agent's own tools, and the group's current tools under their public names.
     A tool of the agent hides a tool of the group with the same name. The predicate of a `ToolFilter` gets the agent and
-    the ``AgentSession`` of the run. Agents and runs may share a provider, which owns no connection.
+    the run's ``AgentSession``. Agents and runs may share a provider, which owns no connection.
 
     Results are text and data, as with ``MCPTool(tool_result_content="both")``; structured content is left out if a text
     says the same, and links are texts. ``_meta`` is in ``additional_properties``. A tool that reports a failure raises

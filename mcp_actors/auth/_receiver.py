@@ -1,8 +1,8 @@
 """Open this machine's browser, and receive the redirect of a sign-in.
 
 Other programs and web pages can send requests here, so a request counts only with the ``state`` of the sign-in. All
-local users can read the command line of a browser. So the browser opens a local page, which redirects to the sign-in
-once.
+local users can read the command line of a browser. So the browser opens a local page, which redirects once, to the
+sign-in.
 
 Owns: loopback sockets and their tasks; a thread for `webbrowser`, abandoned on cancellation.
 Writes: the log. Starts a browser.

@@ -1,10 +1,10 @@
-"""Check tool calls and results, and convert schemas for model providers.
+"""Validate tool arguments and tool results; convert schemas for model providers.
 
 By default, only the first result of each tool on a connection is checked. Compiling a schema is slow, so only schemas
 of called tools are compiled. `strict_schema` rewrites a schema for model providers, or returns a copy if there is no
 strict form.
 
-Owns: compiled schemas; the tools whose first result is still unchecked; the unknown arguments that were logged.
+Owns: the compiled schemas; the tools whose first result is still unchecked; the unknown arguments that were logged.
 Writes: the log.
 Calls: _schemas, _tools.
 """

@@ -1,4 +1,4 @@
-"""Complete words in a shell: the names of servers, and configuration files.
+"""Complete a word in a shell: server name or configuration file.
 
 The shell runs this code at each press of the tab key, perhaps in an untrusted folder. So nothing is started, written or
 logged. An unreadable file counts as empty.
@@ -27,7 +27,7 @@ _LAST_COMMA: Final = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
 
 
 def servers_for(context: CompletionContext) -> list[str]:
-    """Return the names of the servers in the file of a command line."""
+    """Return the names of the servers in the command's configuration file."""
     named = context["--config"].raw
     with suppress(OSError, ValueError, RecursionError, RuntimeError, StopIteration):
         # Like the command, use only the first file that exists.

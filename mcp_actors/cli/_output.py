@@ -1,10 +1,10 @@
-"""Print results, stop commands on signals, and define the errors of commands.
+"""Print results, end a command on a signal, and define commands' errors.
 
-A terminal gets plain text, without binary data and the escape sequences of servers. A program gets the content
-unchanged. ``--help`` imports this file, so the SDK is imported only when needed.
+A terminal gets plain text, and never binary data or a server's escape sequences. A program gets the content unchanged.
+``--help`` imports this file, so the SDK is imported only when needed.
 
-Owns: the consoles of stdout and stderr, and the last line of a terminal, which says what the command waits for.
-Writes: results, to stdout or a file; messages, to stderr; handlers of signals; a handler of the servers' stderr log.
+Owns: the consoles (stdout, stderr); the terminal's last line, which says what the command waits for.
+Writes: stdout, or a file (results); stderr (messages); handlers of signals; the servers' stderr log (handler, level).
 Calls: catalog.
 """
 

@@ -1,10 +1,10 @@
 """Review changed tools: ``pins show``, ``approve`` and ``reject``.
 
-A ``catalog_store`` keeps each server's last listing and the pins of accepted tools. A program uses new pins from its
+A ``catalog_store`` keeps each server's last listing and the pins of accepted tools. New pins take effect at a program's
 next start. A change may consist of hidden characters, so changes are printed with escapes.
 
 Owns: nothing.
-Writes: pins, in a ``catalog_store``; results and messages, through `Output`.
+Writes: a ``catalog_store`` (pins); `Output` (results, messages).
 Calls: catalog, config, servers, _configuration, _output.
 """
 

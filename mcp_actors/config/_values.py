@@ -1,4 +1,4 @@
-"""Expand, mask, hold and resolve values that may be credentials.
+"""Handle values that may be credentials: expand, mask, hold, resolve.
 
 Masking must hide secrets, but keep a URL or command line recognizable.
 

@@ -1,8 +1,8 @@
 """Run a gateway in an actor of Ray, and find it.
 
-The actor is a `RayHost`. Ray places, names and restarts the actor. The actor runs the gateway in a thread with Trio; if
-a running gateway fails, the actor logs the error and ends its own process. A restarted actor may be on another node, so
-`ray_address` asks Ray at each connect of a `Socket`.
+The actor, a `RayHost`, is placed, named and restarted by Ray. The actor runs the gateway in a thread with Trio; if a
+running gateway fails, the actor logs the error and ends its own process. A restarted actor may be on another node, so
+`ray_address` asks Ray for the address at each connect of a `Socket`.
 """
 
 from __future__ import annotations

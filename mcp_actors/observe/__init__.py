@@ -1,7 +1,8 @@
-"""Count, show and probe the servers of a program.
+"""Metrics and health probes for the servers of a program.
 
-This file only gathers the public names. `Metrics` counts calls for OpenTelemetry and Prometheus; `health_app` is an
-ASGI application with the health of a group. To measure calls in another way, derive from `CallObserver`.
+This file only gathers the public names. `Metrics` counts attempts of requests, for OpenTelemetry and Prometheus;
+`health_app` is an ASGI application with the health of a group. To measure calls in another way, derive from
+`CallObserver`.
 """
 
 # `CallObserver`, the base of `Metrics`, is in ``servers``. OpenTelemetry is used through the program's meter only, so

@@ -1,13 +1,13 @@
 """Send requests over one connection, and answer the server's questions.
 
-A `ConnectionSession` uses the SDK's `ClientSession` (`SdkListener`) for notifications and questions of the server, and
-a `LinkDispatcher` to carry messages.
+In a `ConnectionSession`, the `SdkListener` (a `ClientSession` of the SDK) gets the server's notifications and
+questions. A `LinkDispatcher` carries all messages.
 
 `carry_on` finishes a request whose first answer is a request for input, or a result claimed by an extension.
 
-Owns: the `SdkListener`, the agreed version and capabilities of one connection; a task for each question in a request
-for input.
-Writes: params and headers of requests; received results; ``version``, ``refusals`` and ``claimed`` of the dispatcher;
+Owns: one connection's `SdkListener`, agreed version and agreed capabilities; a task for each question in a request for
+input.
+Writes: each request's params and headers; received results; the `LinkDispatcher` (`version`, `refusals`, `claimed`);
 the log.
 Calls: config, transports, _dialects, _dispatcher, _eras.
 """

@@ -1,11 +1,11 @@
-"""Follow the sources of a group; write server states into database tables.
+"""Follow a group's sources; write the servers' states into database tables.
 
 A file may be half written, and a database unreachable. No failure may stop a server or end the watch, so `Upkeep`
-restarts failed tasks. Blocking calls run in the threads of `Sources`.
+restarts failed tasks. `Sources` has threads for calls that may block.
 
-Owns: a task for each followed source and each written table.
-Writes: `Sources`; ``not_loaded`` and ``homes`` of the roster; the mailbox of the lifecycle actor; database tables;
-errors of `Upkeep`; `ConfigRejected` events; the log.
+Owns: a task for each followed source; a task for each written table.
+Writes: `Sources`; the `Roster` (`homes`, `not_loaded`); the mailbox of the lifecycle actor; database tables; `Upkeep`
+(`errors`); `ConfigRejected` events; the log.
 Calls: config, kernel, servers.record.
 """
 

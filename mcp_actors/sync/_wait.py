@@ -1,10 +1,10 @@
-"""Wait in a thread for an answer of Trio's side.
+"""Wait in a thread for an answer from Trio's thread.
 
-Trio's side puts wake-ups and callbacks into a queue of the waiting thread. No `threading.Lock` is used, because in the
-main thread, Python may raise `KeyboardInterrupt` while one is held.
+Trio's thread puts wake-ups and callbacks into a queue of the waiting thread. No `threading.Lock` is used, because in
+the main thread, Python may raise `KeyboardInterrupt` while one is held.
 
 Owns: each thread's queue; the deadline of `fail_after`; threads for synchronous callbacks.
-Writes: answers of callbacks, through the `Bridge`.
+Writes: the `Bridge` (answers of callbacks).
 Calls: bridge, kernel.
 """
 

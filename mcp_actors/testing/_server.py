@@ -1,10 +1,10 @@
-"""A test's scripted server, its thread, and its connections in process.
+"""A test's scripted server, its thread, and its in-process connections.
 
-The thread runs Trio, and serves stdio, HTTP and SSE. Connections in process use the client's Trio run. For each
+The thread runs Trio, and serves stdio, HTTP and SSE. In-process connections use the client's Trio run. For each
 connection over stdio, the client starts a ``_relay`` process, which the test can kill and suspend.
 
-Owns: the thread of a ``with`` block; a task for each connection in process.
-Writes: the script; signals to relay processes.
+Owns: the thread of a ``with`` block; a task for each in-process connection.
+Writes: the `Script`; the relay processes (signals).
 Calls: config, transports, _behavior, _connections.
 """
 

@@ -2,7 +2,7 @@
 
 A server's log may precede a response on the same line. A response that the log only quotes must not end a call.
 
-Owns: the number and the kinds of skipped messages of a connection.
+Owns: a connection's skipped messages (their number, their kinds).
 Writes: the log.
 Calls: _messages, _request_table.
 """
@@ -32,7 +32,7 @@ NOT_A_MESSAGE: Final = "an event that is not an MCP message"
 
 @define(eq=False)
 class SkippedMessages:
-    """Counts and logs messages of a server that are not MCP, or answer no request."""
+    """Counts and logs a server's messages that are not MCP, or answer no request."""
 
     server: str
     logger: Log

@@ -1,4 +1,4 @@
-"""Events about servers, and the states of a server with all transitions.
+"""Events about servers; a server's states, and all transitions between them.
 
 `next_state` computes a connection's state after an event, by the table `TRANSITIONS`. A server with replicas shows the
 state of its best connection, and may skip steps of the table.

@@ -4,9 +4,9 @@ A request is one or more *attempts* to get an answer from the server's actor. Th
 decide whether an attempt is made; ``_rules`` decides whether another follows. Retries and middleware run in the
 caller's task, and end if the caller is cancelled.
 
-Owns: the attempts of one request; the actor and tasks of a retry on a separate connection.
-Writes: requests, to the server's actor; a wish to start a lazy server, to its record and the lifecycle actor; the
-server's `PolicyState`; its health, after an answer; the log.
+Owns: one request's attempts; a retry's actor and tasks, on a separate connection.
+Writes: the mailboxes of the server's actor and of the lifecycle actor; the server's record (`PolicyState`, health, the
+wish to start a lazy server); the request's `Deadline`; the log.
 Calls: catalog, kernel, servers, servers.connection, servers.record, servers.requests, _facts, _operations.
 """
 

@@ -1,10 +1,10 @@
-"""Judge redirects and answers over HTTP, and build errors for failures.
+"""Judge a redirect or an answer over HTTP; build errors for failures.
 
 Servers send wrong HTTP statuses, and wrong or missing ids. An answer with another request's id is refused, so no
 caller gets the result of another call. `HttpFailures` builds the errors about one server, and masks foreign text.
 
 Owns: nothing.
-Writes: the ids of answers; texts, causes and tracebacks of exceptions.
+Writes: answers (ids); exceptions (texts, causes, tracebacks).
 Calls: transports.
 """
 
@@ -46,7 +46,7 @@ Send: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
 
 def next_request_within_origin(response: httpx2.Response) -> httpx2.Request | None:
-    """Return the request after a redirect; None if it may not be sent, or without a redirect."""
+    """Return the request to send after a redirect; None if `response` is not a redirect that may be followed."""
     following, sent = response.next_request, response.request
     if following is None or following.method != sent.method or not _same_origin(sent.url, following.url):
         return None

@@ -5,7 +5,7 @@ instructions. A cancellation or an error closes the connection in the same step:
 the failed request.
 
 Owns: all connections of one client, idle or in use.
-Writes: the sockets; the ALPN protocols of the given `ssl.SSLContext`.
+Writes: the sockets; the given `ssl.SSLContext` (ALPN protocols).
 Calls: _bodies, _http11.
 """
 

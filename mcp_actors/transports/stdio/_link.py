@@ -3,8 +3,8 @@
 The connection ends when stdout ends, when no process can read sent requests, or when the server exceeds a limit. The
 exit of the process does not end the connection, because the real server may be a child of a wrapper that exited.
 
-Owns: the process, its pipes, the background tasks of the link, and the thread that looks for such a child.
-Writes: the `Lifeline`; secrets, to the `Masker`. Stops the process group.
+Owns: the process and its pipes; the link's background tasks; the thread that looks for the wrapper's child.
+Writes: the `Lifeline`; the `Masker` (secrets). Stops the process group.
 Calls: config, transports, _command, _pipes, _process.
 """
 
@@ -42,7 +42,7 @@ OBITUARY_WAIT: Final = 0.5
 """Seconds for the process to exit and end stderr after a failed connect. The error quotes stderr."""
 
 INPUT_INTERVAL: Final = 0.25
-"""Seconds until unread requests end the connection, once stdin has no reader; doubled if output waits."""
+"""Seconds until unread requests end the connection, once stdin has no reader; doubled if stdout has unread output."""
 
 STDERR_WAIT: Final = 0.25
 """Seconds for the rest of stderr after the process group was killed."""
