@@ -4,7 +4,7 @@ Users should see the failure, not the groups around the failure. Groups may be n
 function recurses.
 
 Owns: nothing.
-Writes: the cause, the notes or the traceback of given exceptions.
+Writes: given exceptions (cause, notes, traceback).
 Calls: nothing.
 """
 
@@ -27,12 +27,12 @@ _message: Final = vars(BaseExceptionGroup)["message"].__get__
 
 
 def is_a(exc: object, kind: type[E] | tuple[type[E], ...]) -> TypeGuard[E]:
-    """Check the class of an exception without ``__class__``, which may be a property."""
+    """Check an exception's class by `type`: ``__class__`` may be a property."""
     return issubclass(type(exc), kind)
 
 
 def leaves(exc: BaseException | None) -> list[BaseException]:
-    """List the exceptions in nested groups, left to right, without the groups."""
+    """List the exceptions in nested groups, left to right, but not the groups."""
     found: list[BaseException] = []
     waiting = [] if exc is None else [exc]
     while waiting:

@@ -41,7 +41,7 @@ def words_of(exc: BaseException, *, limit: int = 10_000) -> str:
 
 
 def plain_name(name: str) -> str:
-    """Return a name as a plain `str`, also a member of an `enum.StrEnum`."""
+    """Return a name, or a member of an `enum.StrEnum`, as a plain `str`."""
     return str.__str__(name) if isinstance(name, str) else name  # type: ignore[redundant-expr,unused-ignore]  # refused later
 
 

@@ -1,8 +1,8 @@
 """Pickle and copy exceptions and frozen mappings; refuse to pickle refs.
 
 By default a pickle of an exception loses the cause, and loading fails if ``__init__`` requires keywords. Such a failure
-breaks a `concurrent.futures.ProcessPoolExecutor`. An `UnpicklableError` replaces an exception of another package that
-does not survive pickling.
+breaks a `concurrent.futures.ProcessPoolExecutor`. If another package's exception does not survive pickling, an
+`UnpicklableError` replaces the exception.
 
 Owns: nothing.
 Writes: nothing.
@@ -26,9 +26,9 @@ class UnpicklableError(Exception):
 
 
 class Portable(Exception):
-    """Base of the errors of this package, copied and pickled without calling ``__init__``.
+    """Base of this package's errors; neither copying nor unpickling calls ``__init__``.
 
-    Copies and pickles keep the cause, but neither traceback nor context.
+    A copy or a pickle keeps the cause, but neither traceback nor context.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """The refs and groups that asyncio programs hold.
 
-A view holds an object of Trio's side and a bridge. Its sync methods read single values, or copy a collection in one
+A view holds a bridge, and an object of Trio's side. Its sync methods read single values, or copy a collection in one
 operation, because another thread may change the object.
 
 | method on Trio's side | method of the view |

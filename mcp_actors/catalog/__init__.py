@@ -1,7 +1,7 @@
-"""The tools of servers as data: names, checks, pins, snapshots.
+"""The tools of servers as data: public names, argument checks, pins, snapshots.
 
 This file only gathers classes and functions. ``servers.tools`` is a `CatalogSnapshot`. `strict_schema` converts schemas
-for model providers, `result_value` turns a result into plain values, and pins detect changed definitions.
+for model providers. `result_value` turns a result into plain values. A pin detects a changed definition.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Detect changed tools by hashes of accepted definitions; keep listings between runs.
 
-A server may list harmless tools during a review, and later a description with new instructions to the model. Stored
-listings that another user could change are ignored.
+A server may list harmless tools during a review. Later a tool's description may contain new instructions to the model.
+Stored listings that another user could change are ignored.
 
-Owns: the files of a `CatalogStore`, shared with all programs of the user.
-Writes: these files; the log.
+Owns: the `CatalogStore` (files, shared with all programs of the user).
+Writes: the `CatalogStore` (files); the log.
 Calls: _schemas, _tools.
 """
 

@@ -19,8 +19,8 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command in the arguments of this process, and exit with its code.
 
-    0 is success, 1 a failed server, tool or file, 2 invalid arguments, 3 a missing sign-in, 78 a file that `serve` or
-    `ui` cannot use, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. These signals stop the servers. But `serve` and `ui` reload
+    0: success. 1: a failed server, tool or file. 2: invalid arguments. 3: a missing sign-in. 78: a file that `serve` or
+    `ui` cannot use. 130: Ctrl-C. 143: SIGTERM. 129: SIGHUP. These signals stop the servers. But `serve` and `ui` reload
     their file on SIGHUP, unless their terminal was closed.
     """
     # By default SIGHUP, SIGUSR1 and SIGUSR2 end the process. Drop them until ``_gateway.serving`` receives them; a

@@ -3,9 +3,9 @@
 Servers connect in the background while clients are served. If no server can be loaded, an error on stderr says why.
 With ``--stdio``, the client's requests fail with the same error.
 
-Owns: the group, acceptors, control socket, tasks and signals of a process that serves.
-Writes: the log and errors, to stderr; ``ready``, to stdout; ``front``, ``refusal``, ``per_session`` of the `Gateway`;
-`Front.files`. Shortens a daemon's log; redirects descriptors 1 and 2.
+Owns: a serving process's signals, group, acceptors, control socket and tasks.
+Writes: stderr (the log, errors); stdout (``ready``); the `Gateway` (`front`, `refusal`, `per_session`); `Front.files`.
+Shortens a daemon's log; redirects descriptors 1 and 2.
 Calls: config, config.formats, gateway, gateway.http, servers, servers.group, _output.
 """
 

@@ -1,12 +1,12 @@
 """Take the messages of one client, and answer them.
 
-The reading task handles each message in one step, without waiting or raising. A request for a server is passed on
-without a task, unless servers must connect first. Requests and results are passed on unchanged, except for their
-hop-by-hop members.
+The reading task handles each message in one step that neither waits nor raises. A request for a server is passed on in
+the same step; if servers must connect first, a task passes it on later. Requests and results are passed on unchanged,
+except for their hop-by-hop members.
 
 Owns: `Gateway`, which all sessions share; a client's requests in flight and their tasks; servers' questions to the
 client.
-Writes: lines to the client's `Outlet`; the `Budget` of bytes and processes; hop-by-hop members of results; the log.
+Writes: the client's `Outlet` (lines); the `Budget` (bytes, processes); results (hop-by-hop members); the log.
 Calls: config, servers.requests, transports.socket, _budget, _calls, _daemon, _front, _news, _own.
 """
 

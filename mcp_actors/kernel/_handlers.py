@@ -1,10 +1,10 @@
 """Find the handler of a message in the class of an actor.
 
 Mistakes in handlers (``@handles`` methods, or ``handle``) must show when the class is made, not when the first message
-arrives. Annotations of handlers are left to type checkers, except the parameter of ``handle``.
+arrives. Annotations of handlers are left to type checkers; only that of ``handle``'s parameter is read here.
 
 Owns: nothing.
-Writes: a mark on each method decorated with `handles`.
+Writes: methods decorated with `handles` (a mark on each).
 Calls: _envelope, _later.
 """
 

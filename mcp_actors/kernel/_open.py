@@ -1,11 +1,10 @@
 """Open an actor or a supervisor around a block of code.
 
 The root actor and the user's block share a nursery. Either may fail, or both, and a cancellation or Ctrl-C may come at
-any moment. The user must get one exception that says why, after a bounded clean-up.
+any moment. After a bounded clean-up, the user must get one exception that says why.
 
 Owns: the root actor's record, mailbox, event hub and tasks; the nursery around the block.
-Writes: if another actor opens the block, the `Record.opened`, `Sender.calls` and event hub of that actor. Emits
-`Stopped`.
+Writes: the actor that opens the block, if any (`Record.opened`, `Sender.calls`, event hub). Emits `Stopped`.
 Calls: _actor, _circles, _envelope, _events, _incarnation, _mailbox, _record, _ref, _requests, _restart, _supervisor.
 """
 

@@ -1,10 +1,10 @@
-"""References to actors and supervisors, and monitors.
+"""Monitors, and references to actors and supervisors.
 
 Programs send messages through an `ActorRef`, which refuses any message from outside the Trio run, and any call that
 would deadlock.
 
 Owns: monitors.
-Writes: mailboxes; watchers in records; the wait-for graph; event hubs.
+Writes: mailboxes; records (watchers); the wait-for graph; event hubs.
 Calls: _circles, _envelope, _events, _record.
 """
 

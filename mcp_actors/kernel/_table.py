@@ -1,12 +1,12 @@
 """The child table of a supervisor, and functions on the children's records.
 
-A row outlives the incarnations of its child. The row names the incarnation that runs and, while a restart is due, the
-*group* (a failed child and the children restarted with it). Both vary independently while stops, failures and starts
-overlap.
+A row outlives the incarnations of its child. The row names the running incarnation. While a restart is due, the row
+also names the *group* (a failed child and the children restarted with it). Incarnation and group vary independently,
+because a start, a failure and a stop may overlap.
 
 Owns: nothing; ``_children`` owns the table.
-Writes: `Child.kind`; records and mailboxes of children and of all actors below them. Emits `Stopped` and dead letters.
-Calls `ChildSpec.factory`.
+Writes: `Child.kind`; `Run.ended_at`; children and all actors below them (records, mailboxes). Emits `Stopped` and dead
+letters. Calls `ChildSpec.factory`.
 Calls: _actor, _incarnation, _mailbox, _record, _restart.
 """
 
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 #                      └────────────────────┘
 #
 # Every combination is possible: a restarted member of a group is *live and due*, *stopping and due*, only *due*, then
-# *live*. Without both, a child is *idle*.
+# *live*. With neither, a child is *idle*.
 #
-# A child is in one group at most: if another child fails meanwhile, ``make_due`` moves it to the new group. A group
-# starts the members that still refer to it, so a group that has lost all does nothing.
+# A child is in one group at most: if another child fails, ``make_due`` may move members to the new group. A group
+# starts the members that still refer to it, so a group that has lost all members does nothing.
 
 
 Fate = Literal["closed", "open", "restarted", "removed"]

@@ -1,10 +1,10 @@
 """Open a link with the configured transport, within the group's capacity.
 
-A `Capacity` limits how many servers connect at once, and how many processes run. Each opening resolves the credentials
-anew.
+A `Capacity` limits how many servers connect at once, and how many processes run. Each opening of a link resolves the
+variables in the configuration anew.
 
-Owns: a group's turns to connect and count of processes. The caller owns an opened link.
-Writes: the log, and filters of loggers; the `Masker` of each link. Reads ``os.environ``.
+Owns: a group's `Capacity` (turns to connect, count of processes). The caller owns an opened link.
+Writes: the log; loggers (filters); each link's `Masker`. Reads ``os.environ``.
 Calls: config, transports.http, transports.socket, transports.stdio, _credentials, _in_process, _link, _logs.
 """
 

@@ -3,9 +3,9 @@
 An actor of the group carries out each change, so a change is completed even if its caller is cancelled half-way.
 The loop of a server (``_loop``) starts, stops and reconnects that server. Changes of the set of servers take turns.
 
-Owns: the loops of all servers; the locks that order changes.
-Writes: the roster; records; events; the log; `StatusBoard`; `CatalogMemory`; the child table of the group's supervisor;
-this actor's mailbox.
+Owns: all servers' loops; the locks under which changes take turns.
+Writes: the roster; records; events; the log; `StatusBoard`; `CatalogMemory`; the group's supervisor (child table); this
+actor's mailbox.
 Calls: kernel, servers, servers.record, servers.ref, _loop, _tree.
 """
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.servers")
 
 MAX_CHANGES: Final = 1000
-"""Maximum changes taken from the mailbox at a time."""
+"""Limit of changes taken from the mailbox at a time."""
 
 
 @frozen(eq=False)

@@ -1,10 +1,11 @@
-"""States of a server and of its connections, and their reasons.
+"""States of a server and of its connections, each with a reason.
 
 `ConnectionLife` folds the events of one actor into a state. `ServerLife` shows the state of the best connection, and
 holds the wish about the server (`Wanted`).
 
-Owns: the state, the errors, the wish, and the `trio.Event` that wakes waiting tasks.
-Writes: the log, for an overdue connect; events, to observers. Wakes readers of subscriptions.
+Owns: `ConnectionLife` (state, errors); `ServerLife` (state, last error, wish, and the `trio.Event` that wakes waiting
+tasks).
+Writes: the log, for an overdue connect; noted errors (traceback); events, to observers. Wakes readers of subscriptions.
 Calls: auth, kernel, _states, _wanted.
 """
 

@@ -4,8 +4,8 @@ A subscription collects changed resources for its reader. The hard part is gaps:
 reconnecting, or after the stream of changes has ended, and repeats nothing later. A renewed subscription therefore
 reports every resource as changed once (`ResourceUpdated.missed`).
 
-Owns: subscriptions; listeners; reports of completed elicitations (`DonePages`); the nursery of `open_incoming`.
-Writes: the log. Runs listeners and methods of the `SubscribingConnection`.
+Owns: `Subscriptions`; `Listeners`; `DonePages` (reports of completed elicitations); `open_incoming`'s nursery.
+Writes: the log. Runs listeners, and the `SubscribingConnection`'s methods.
 Calls: nothing.
 """
 

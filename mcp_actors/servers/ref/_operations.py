@@ -4,7 +4,7 @@ An operation replaces the current wish (`Wanted`) in the caller's step, then wai
 superseded. The group carries out wishes (``group/_loop.py``), so a change is completed even if the caller is cancelled.
 
 Owns: short tasks that start replicas or watch their supervisor.
-Writes: wish, state and `ServerRecord.woken` of a server; mailboxes of the lifecycle actor and of supervisors.
+Writes: `ServerRecord.woken`; `ServerLife` (wish, state); the mailboxes of the lifecycle actor and of supervisors.
 Calls: kernel, servers, servers.record.
 """
 

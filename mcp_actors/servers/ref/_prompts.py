@@ -4,7 +4,7 @@ The methods check arguments and capabilities before anything is sent, and cache 
 method with a lasting effect: a subscription in the record, for the time of its block.
 
 Owns: nothing.
-Writes: requests into the server's mailbox; subscriptions of its record.
+Writes: the server's mailbox (requests); the server's record (subscriptions).
 Calls: catalog, config, servers.connection, servers.record, servers.requests, _caller.
 """
 

@@ -1,10 +1,11 @@
-"""The reference to one server that users hold, valid across restarts.
+"""The reference that users hold to one server, valid across restarts.
 
-Each method checks its arguments in the caller's step. Requests go to the `Caller`, starts and stops to ``_operations``,
-approvals to the catalogue, and sign-ins to ``connection``.
+Each method checks its arguments in the caller's step. A request goes to the `Caller`, a start or a stop to
+``_operations``, an approval to the catalogue, and a sign-in to ``connection``.
 
 Owns: nothing; `check_health` runs a task for each replica.
-Writes: the mailboxes of the server's actor and the lifecycle actor; deadlines; approved tools; the token store.
+Writes: the mailboxes of the server's actors and of the lifecycle actor; deadlines; the catalogue (approved tools); the
+token store.
 Calls: auth, catalog, config, servers, servers.connection, servers.record, servers.requests, _caller, _operations,
 _prompts.
 """

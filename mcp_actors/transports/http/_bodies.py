@@ -3,9 +3,9 @@
 The server may act on a request once the HTTP client begins to send the request's body. A surplus response must not
 answer the next request (see `Reads`). Long bodies are read in small pieces, within limits.
 
-Owns: the event that is arriving; the count of reads from a connection.
-Writes: ``sent`` of a `RequestUnderWay`; ``heard_at`` of the `Lifeline`; httpx2's ``Response.stream``, and ``read`` of
-its network stream. Closes responses, shuts down sockets.
+Owns: an `EventParser` (the arriving event); `Reads` (count per connection).
+Writes: `RequestUnderWay.sent`; `Lifeline.heard_at`; httpx2's ``Response.stream``; a response's network stream
+(``read``). Closes responses; shuts down sockets.
 Calls: transports, _failures.
 """
 

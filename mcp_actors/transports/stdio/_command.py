@@ -1,8 +1,8 @@
-"""Find the program of a stdio server; build environment and sandbox.
+"""Find a stdio server's program; build its environment and its sandbox.
 
-`subprocess` reports a missing command, working directory or interpreter as the same `FileNotFoundError`. So command and
-directory are looked up first, and a missing interpreter is explained. In a sandbox, this Python runs ``_landlock``,
-which becomes the server. The look-ups block: ``_process`` calls them in a thread.
+`subprocess` reports a missing command, working directory or interpreter as the same `FileNotFoundError`. So the command
+and the directory are looked up first, and a missing interpreter is explained. In a sandbox, this Python runs
+``_landlock``, which becomes the server. ``_process`` does the look-ups in a thread, because each may block.
 
 Owns: nothing.
 Writes: the cache folders of ``npm``, ``npx``, ``uv`` and ``uvx``, for a sandbox.
@@ -42,7 +42,7 @@ _PROGRAM_FOLDERS: Final = (
     *("~/.local/share/mise/shims", "~/.asdf/shims", "~/.nvm/versions/node/*/bin"),
     *("/usr/local/bin", "/opt/homebrew/bin", "/home/linuxbrew/.linuxbrew/bin", "/snap/bin", "/usr/bin", "/bin"),
 )
-"""Where people have programs that the PATH of a service, an editor or a desktop lacks. ``*`` is any version."""
+"""Folders of programs, often missing from the PATH of a service, an editor or a desktop. ``*`` is any version."""
 
 _INSTALL: Final = {
     "bunx": "install Bun (https://bun.sh)",
