@@ -74,6 +74,13 @@ def test_every_other_line_is_an_error_that_shows_no_value(env_file: Path, said: 
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_the_lines_of_an_error_are_counted_whatever_ends_them(env_file: Path, end: str) -> None:
+    env_file.write_bytes(end.join(["A=b", "", "# a comment", "C"]).encode())
+    with pytest.raises(ConfigError, match=f"{env_file}:4: "):
+        read_env_file(env_file)
+
+
 def test_many_blanks_take_linear_time(env_file: Path) -> None:
     env_file.write_text(f"A=b{' ' * 200_000}c")
     assert len(read_env_file(env_file)["A"]) == 200_002
@@ -107,6 +114,13 @@ def test_its_variables_are_masked_and_not_written_down(env_file: Path) -> None:
     assert [*variables_of(server.transport, {})] == [("${TOKEN}", "hunter2-hunter2")]
     assert "hunter2" not in f"{server!r} {dump_config([server])}"
     assert "${TOKEN}" in str(dump_config([server]))
+
+
+def test_a_default_is_masked_while_it_is_used() -> None:
+    loaded = load_config({"mcpServers": {"a": {"url": "https://x.example", "auth": "${TOKEN:-hunter2-hunter2}"}}})
+    [server] = loaded.servers
+    assert [*variables_of(server.transport, {})] == [("${TOKEN}", "hunter2-hunter2")]
+    assert [*variables_of(server.transport, {"TOKEN": "hunter3-hunter3"})] == [("${TOKEN}", "hunter3-hunter3")]
 
 
 def test_without_a_variable_of_it_nothing_changes(env_file: Path) -> None:
