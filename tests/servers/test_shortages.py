@@ -13,6 +13,7 @@ import httpx2
 import pytest
 import trio
 from attrs import define
+from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import (
     BreakerPolicy,
@@ -216,6 +217,8 @@ async def test_a_request_whose_server_name_needs_a_thread_fails_alone() -> None:
         url = server.url().replace("127.0.0.1", "localhost")
         async with open_servers(ServerConfig("web", Http(url), protocol="legacy", restarts=AT_ONCE)) as servers:
             ref = servers["web"]
+            await ref.list_tools()  # then a connection is idle, for the one call that needs no name
+            await wait_all_tasks_blocked(0.01)
             resolver = trio.socket.set_custom_hostname_resolver(NoThreads())
             try:
                 async with calls(8, ref.call_tool, "hold") as asking:
