@@ -121,6 +121,18 @@ async def test_a_busy_authorization_server_may_be_asked_again(status: int) -> No
         await asked.send(httpx2.Request("POST", "https://issuer.example/token"))
 
 
+async def test_an_authorization_server_that_is_gone_is_named_without_the_path() -> None:
+    def fails(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("no route", request=request)
+
+    client = httpx2.AsyncClient(transport=httpx2.MockTransport(fails))
+    asked = AuthorizationClient(client, "https://mcp.example.com/mcp", OAuth(), None, str, lambda secret: None)
+    with pytest.raises(Unreachable) as caught:
+        await asked.send(httpx2.Request("POST", "https://issuer.example/token?a=b"))
+    where = "the authorization server https://issuer.example"
+    assert str(caught.value) == f"{where} cannot be reached (ConnectError)"
+
+
 async def test_an_error_code_that_is_a_credential_is_masked() -> None:
     """B-18: the characters of its syntax are those of tokens."""
     asked = exchange("https://mcp.example.com/mcp", httpx2.Response(503, content=b'{"error": "a-refresh-token"}'))

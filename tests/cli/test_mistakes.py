@@ -65,6 +65,7 @@ class TestUnknownWords:
         ("words", "row"),
         [
             (["servers"], "unknown command"),
+            (["-"], "dash as a command"),
             (["chek"], "misspelled command"),
             (["config", "write"], "unknown command of a group"),
             (["check", "--timeout", "5"], "unknown option"),

@@ -76,7 +76,9 @@ def test_a_server_of_a_file_is_signed_in_to_once_and_out(authority: Authority, t
     for secret in (tokens["access_token"], tokens["refresh_token"]):
         assert secret not in f"{checked} {login} {shown}"
 
-    assert "signed out" in run("logout").stdout
+    assert run("logout").stdout == "docs  signed out\n"
+    assert run("logout").stdout == ""
+    assert run("logout", "docs").stdout == "docs  was not signed in\n"
     assert run("whoami", "docs").returncode == 3
     assert run("check").returncode == 3
 
