@@ -4,7 +4,7 @@ Users should see the failure, not the groups around the failure. Groups may be n
 function recurses.
 
 Owns: nothing.
-Writes: given exceptions (cause, notes, traceback).
+Writes: exceptions of callers.
 Calls: nothing.
 """
 

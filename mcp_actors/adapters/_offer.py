@@ -3,7 +3,7 @@
 All adapters share `Offer`. `Approvals` decides by name which tools need approval. Many frameworks show a model only a
 part of a tool result, so `parts_of` turns structured content and links into text.
 
-Owns: `Approvals` (names that a warning was about; names that several tools had).
+Owns: past warnings; ambiguous names of tools.
 Writes: requests to servers; the log.
 Calls: bridge, catalog, config.
 """

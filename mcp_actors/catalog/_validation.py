@@ -4,7 +4,7 @@ By default, only the first result of each tool on a connection is checked. Compi
 of called tools are compiled. `strict_schema` rewrites a schema for model providers, or returns a copy if there is no
 strict form.
 
-Owns: the compiled schemas; the tools whose first result is still unchecked; the unknown arguments that were logged.
+Owns: compiled schemas; unchecked tools; unknown arguments.
 Writes: the log.
 Calls: _schemas, _tools.
 """

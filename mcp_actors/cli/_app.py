@@ -3,8 +3,8 @@
 A command is a function that returns an exit code. Every command line imports this file, even ``--help``. Importing
 MCP's types takes most of a second, so a function imports the command's code only when called.
 
-Owns: the commands, their help, and the cached parser.
-Writes: stdout (the ``completion`` script). ``attach`` replaces this process.
+Owns: the commands, the help, the parser.
+Writes: stdout; this process.
 Calls: _attach_hosts, _call, _check, _completion, _config, _control, _gateway, _http, _output, _pins, _read, _sign_in.
 """
 

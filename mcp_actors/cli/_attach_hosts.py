@@ -4,7 +4,7 @@ Here a *host* is a program such as Cursor, and *our file* a configuration file o
 entry replaces the moved servers, and all else stays, comments included. So the text is edited, not written anew.
 
 Owns: nothing.
-Writes: the host's file and its backup; our file; the `Output` (messages).
+Writes: the host's file; its backup; our file; the `Output`.
 Calls: config, config.formats, _config, _output.
 """
 

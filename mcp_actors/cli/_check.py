@@ -3,8 +3,8 @@
 ``check`` connects once and prints each result as soon as known. After Ctrl-C it also prints servers that have none yet.
 Until a signal or an error, ``watch`` shows a live table on a terminal, else a line for each change.
 
-Owns: the group of ``watch``, and the task that prints changes; nothing for ``check``.
-Writes: `Output` (results and messages); the live table; signal handlers.
+Owns: results; unprinted changes; the group of servers; the live table; the printing task.
+Writes: signal handlers of the process; the `Output`.
 Calls: catalog, config, config.formats, kernel, servers, _configuration, _connect, _output, _sign_in.
 """
 

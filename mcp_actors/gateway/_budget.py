@@ -4,8 +4,8 @@ One budget limits three sums for all gateways of a run of Trio: the bytes waitin
 flight, and the processes of ``per-session`` servers. The clients of one identity (name of a token) must not keep out
 the clients of another.
 
-Owns: the three sums, and a slot for each process.
-Writes: the log. Asks connections to drop bytes or to disconnect. Asks sessions to end.
+Owns: the three sums; slots of processes.
+Writes: connections of clients; sessions of clients; the log.
 Calls: nothing.
 """
 

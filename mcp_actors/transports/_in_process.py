@@ -8,8 +8,8 @@
 
 These links limit neither the size of messages nor the number of requests.
 
-Owns: `MemoryPipe` (messages); a server's lifespan on this event loop; the task that serves a legacy server.
-Writes: the link (`RequestTable`, `Lifeline`); requests and lines (``sent``); the log.
+Owns: messages to servers; lifespans of servers; tasks of legacy servers.
+Writes: requests to servers; notices to servers; the link; the log.
 Calls: config, _exchange, _link, _request_table.
 """
 

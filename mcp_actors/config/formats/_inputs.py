@@ -3,7 +3,7 @@
 The caller's function ``ask`` may block, or raise. Each input that a server needs is asked for once, even if the person
 declined.
 
-Owns: the `Inputs` of one load (answers, errors).
+Owns: the inputs; their answers.
 Writes: nothing.
 Calls: config, _file.
 """

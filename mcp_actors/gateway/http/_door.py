@@ -4,9 +4,8 @@ The name of a token is an identity. With several identities, each has a `Gateway
 own, so no log message, notification or subscription crosses identities. When the gateway stops, ``/readyz`` fails
 first, so balancers send no new requests.
 
-Owns: the listeners; the connections (their selector, their tasks); each identity's servers.
-Writes: `Access` (`tokens`); `Gateway` (`front`, `per_session`); `Head` (`identity`, `answer`); `DescriptorWriter`
-(`identity`); replies to probes; the log.
+Owns: connections of clients; servers of identities; background tasks; listening sockets; the selector.
+Writes: tokens of clients; gateways; requests; replies to probes; the log.
 Calls: config, gateway, observe, _access, _streamable, _wire.
 """
 

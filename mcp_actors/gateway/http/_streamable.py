@@ -12,8 +12,8 @@ a closed connection       cancels the request                       cancels noth
 a session                 none                                      ends by DELETE, or if unused (`SESSION_SECONDS`)
 ========================  ========================================  ================================================
 
-Owns: each `ClientHttpSession`, its tasks, and the messages that it keeps while no stream is open.
-Writes: replies (`HttpAnswer`); `Gateway.sessions`; `HttpConnection.memo`; `Budget.waiting`; the log.
+Owns: client sessions; request pipelines; kept messages; session tasks.
+Writes: the gateway; the connection; the memory budget; replies to clients; the log.
 Calls: gateway, _wire.
 """
 

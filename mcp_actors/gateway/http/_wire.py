@@ -3,9 +3,8 @@
 One task, `HttpDoor.read`, watches all connections, and takes a whole request in one step. A request that is incomplete,
 chunked, pipelined or invalid goes to the connection's own task. No request begins if its client has left.
 
-Owns: each connection (its socket, its task, its reply in progress).
-Writes: the client's socket (replies); the `Site` (`connections`, `strangers`, `selector`); the `Heart` (`connections`);
-the log.
+Owns: connections of clients; their replies; their tasks; their sockets.
+Writes: the HTTP door; the memory budget; replies to clients; the log.
 Calls: gateway, transports.
 """
 

@@ -13,9 +13,8 @@ collected             the line is dropped; the server learns nothing       the m
 begun                 the server is asked to cancel                        the kernel answers: outcome unknown
 ====================  ===================================================  =============================================
 
-Owns: the plain requests under way; a task for each request that needs several answers; the `WindDown`.
-Writes: the `Pipe` (lines, `RequestTable`); requests under way (replies, deadlines, spans, progress reports); kept
-resources; the actor's mailbox; the log.
+Owns: plain requests; the `WindDown`; tasks of requests.
+Writes: deadlines of requests; replies to callers; kept resources; the actor's mailbox; the `Pipe`; the log.
 Calls: kernel, servers, servers.requests, transports.
 """
 

@@ -3,10 +3,9 @@
 Signal handling begins before any configuration is read, and ends last. The block begins once each eager server's first
 connect has ended or is overdue (`StartGate`). After the block, actors are stopped before records are released.
 
-Owns: the group's roster, sources, event hub, memory, supervision tree and signal tasks; a system task that warns of a
-long start.
-Writes: each record (state, release); loggers (filters); `Signals.end_start`; the mailbox of the lifecycle actor;
-the log. Receives the signals of ``reload_on``.
+Owns: the roster; configuration sources; the event hub; the catalogue memory; the supervision tree; background tasks.
+Writes: records of servers; the mailbox of the lifecycle actor; filters of loggers; signal handlers of the process; the
+log.
 Calls: catalog, config, kernel, servers, servers.record, transports, _group, _lifecycle, _loop, _memory, _tree.
 """
 

@@ -3,8 +3,8 @@
 A server may send any bytes, cut anywhere. A wrong end of a response would give a caller the result of another call. So
 this parser is stricter than h11, and otherwise agrees with it. A long head would block h11 for seconds (decision 76).
 
-Owns: one `HttpReply` (its head, the position in its body).
-Writes: the connection's buffer, which loses what was parsed.
+Owns: the response.
+Writes: the connection's buffer.
 Calls: _bodies.
 """
 

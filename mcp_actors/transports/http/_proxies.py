@@ -3,8 +3,8 @@
 httpx2 reads all proxy variables when it makes a client, and fails if any proxy is unusable. `EnvironmentProxies` reads
 the variables for each request, so an unusable proxy concerns only requests through it.
 
-Owns: one client's transports (one for each proxy, one for direct connections).
-Writes: nothing. Reads ``os.environ`` and the settings of the system.
+Owns: transports of the client.
+Writes: nothing.
 Calls: config.
 """
 

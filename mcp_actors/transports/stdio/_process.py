@@ -4,8 +4,8 @@ The process may be a wrapper such as ``npx``, with the real server as its child.
 which the process leads. The system may reuse the number of an empty group, so the leader is reaped only after the
 connection has ended.
 
-Owns: the process and its pipes; the thread that starts it; the task that awaits its exit; the last 64 KiB of stderr.
-Writes: the process group (signals); the log. Reads ``/proc``.
+Owns: the end of stderr; the exit task; the start thread; the process; its pipes.
+Writes: signals to the process group; the log. Reads ``/proc``.
 Calls: transports, _command.
 """
 
