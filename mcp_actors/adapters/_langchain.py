@@ -3,7 +3,7 @@
 LangChain's tools swallow an argument ``config``; tools made here pass all arguments to the server. This file needs only
 ``langchain_core``; ``_langchain_middleware`` needs all of LangChain.
 
-Owns: nothing; each tool holds the `Offer` of the group.
+Owns: nothing.
 Writes: requests to servers.
 Calls: bridge, config, _offer.
 """

@@ -9,8 +9,8 @@ also end by a cancellation, Ctrl-C or a failure of Trio.
 | is dropped (`GeneratorExit`, or never left) | usually ends before the program |
 | is left in a forked process | goes on in the parent |
 
-Owns: the Trio run (its thread, or its turns as a guest run); the `ThreadLane` objects; an exit handler.
-Writes: the `Bridge` (its state); signal handlers. Cancels the block's task, and the tasks in `Bridge.callbacks`.
+Owns: the Trio run; its bridge; queues between threads; its thread; exit handlers.
+Writes: tasks of callbacks; the block's task; signal handlers of the process.
 Calls: _bridge, _signals.
 """
 

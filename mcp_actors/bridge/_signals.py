@@ -3,8 +3,8 @@
 Python runs signal handlers in the main thread only, between any two lines. Trio may run in another thread, or as a
 guest of the event loop. No handler may interrupt a guest's scheduler.
 
-Owns: each `SignalWakeup`'s pipe, which the event loop reads.
-Writes: the process (handlers of SIGINT and SIGTERM, wake-up descriptor); the event loop (a reader).
+Owns: wake-up pipes.
+Writes: signal handlers of the process; its wake-up descriptor; readers of the event loop.
 Calls: nothing.
 """
 

@@ -4,7 +4,7 @@
 cannot express a server. No server is started, so the file need not be trusted.
 
 Owns: nothing.
-Writes: `Output` (results, messages); the converted file, never over an existing file.
+Writes: the command's output; the converted file.
 Calls: config, config.formats, _configuration, _output.
 """
 

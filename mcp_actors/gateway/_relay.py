@@ -4,9 +4,8 @@ A `RelaySession` copies lines between stdin/stdout and a daemon's socket, and pa
 the lines that set up the session, then the unanswered requests that are safe to repeat, then the unsent lines. `attach`
 runs this file in another package, and does not import `mcp_actors`, so imports are few.
 
-Owns: one `RelaySession` (lines, unanswered requests, connection to a daemon).
-Writes: stdout (lines, blocking mode); stderr; the daemon's socket. Opens standard streams that are closed. Starts a
-daemon.
+Owns: the state of the session; unanswered requests; unsent lines; the connection to a daemon.
+Writes: daemon processes; standard streams of the process.
 Calls: _daemon.
 """
 

@@ -5,8 +5,8 @@ logged, and an exception that ends the program waits for the end of the step. A 
 actors, so each subscriber's stream is bounded, and drops the oldest events. A tree of actors may be deeper than
 Python's stack, so supervisors stop their children through a queue of `EventHub`.
 
-Owns: the `EventHub` of one tree of actors (observers, streams, waiting exception, queued stops).
-Writes: the log ``mcp_actors.kernel``.
+Owns: event hubs of actor trees; streams of subscribers.
+Writes: the log.
 Calls: nothing.
 """
 

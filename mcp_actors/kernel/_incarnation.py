@@ -11,9 +11,8 @@ task enters and leaves three nested blocks::
 
 So the resource is released *before* the handlers are joined.
 
-Owns: the run (its actor object, requests, timers, monitors, and the owner task's blocks).
-Writes: the actor's record and mailbox; the mailboxes of a pool's members (`on_fed`); the tree's `Sweeper` (timers);
-the tree's `EventHub` (events, except `Stopped`); the log.
+Owns: the actor object; requests in flight; timers; monitors; the nursery.
+Writes: the actor's record; mailboxes; the event hub of the tree; its time limits; exceptions of the actor; the log.
 Calls: _actor, _circles, _events, _record, _requests, _timers.
 """
 

@@ -4,7 +4,7 @@ A probe must be answered while servers fail or connect. So the functions `answer
 snapshots. Any thread may call them.
 
 Owns: nothing.
-Writes: the HTTP responses of `health_app`.
+Writes: HTTP responses.
 Calls: servers, servers.record, _metrics.
 """
 

@@ -3,8 +3,8 @@
 Servers choose the names of tools, and models ask for any name. So at most `max_tools` listed tools of each server get a
 label; all others share one label.
 
-Owns: a program's counts and histograms.
-Writes: OpenTelemetry's meter, if given (instruments). Reads ``/proc``.
+Owns: counters; histograms; start times of sessions.
+Writes: instruments of OpenTelemetry. Reads ``/proc``.
 Calls: config, kernel, servers, servers.record.
 """
 

@@ -3,7 +3,7 @@
 An `Admission` outlives connections, so a reconnect does not make changed tools acceptable. A server may list thousands
 of tools, so filtering and hashing have checkpoints.
 
-Owns: a server's pins (hashes of accepted tools), its last listing, and the verdict about this listing.
+Owns: pins of accepted tools; the last listing; the verdict about the last listing.
 Writes: nothing.
 Calls: catalog, config.
 """

@@ -3,8 +3,8 @@
 A request has one attempt, and one more for each retry. Each attempt must be reported exactly once (decision 53), even
 if the caller leaves.
 
-Owns: a server's `Observed` (functions that `CallObserver.counter` has returned), for the lifetime of the server.
-Writes: the log, if an observer raises.
+Owns: a server's list of observers; counters of tools.
+Writes: the log.
 Calls: config, kernel, _rules.
 """
 

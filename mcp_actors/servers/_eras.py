@@ -4,8 +4,8 @@ In the *legacy* era a session begins with ``initialize``. In the *modern* era, s
 and ``server/discover`` returns a server's capabilities. With ``protocol="auto"`` a connect negotiates the era
 (`Negotiation`), unless the era is remembered.
 
-Owns: validators and field names, cached for the process.
-Writes: a server's result (its fields), in `without_later_fields`.
+Owns: cached validators; cached names of fields.
+Writes: results of servers.
 Calls: config.
 """
 

@@ -3,8 +3,8 @@
 An in-process or stdio connection has its own SDK server. Requests to an HTTP port share an SDK server until a crash.
 The test may be outside the Trio run that serves a connection. So `crash` and `notify` pass their work to that run.
 
-Owns: the port; its sockets; each connection's tasks.
-Writes: the `Script` (its connections, requests, cancellations and used faults).
+Owns: SDK servers; tasks of connections; sockets.
+Writes: the script; messages to clients.
 Calls: transports, _behavior, _signal.
 """
 

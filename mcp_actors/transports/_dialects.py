@@ -2,7 +2,7 @@
 
 A server's log may precede a response on the same line. A response that the log only quotes must not end a call.
 
-Owns: a connection's skipped messages (their number, their kinds).
+Owns: counts of skipped messages; their kinds.
 Writes: the log.
 Calls: _messages, _request_table.
 """

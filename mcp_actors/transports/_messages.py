@@ -3,7 +3,7 @@
 A server decides how long, deep, broken and frequent its messages are, and all servers share the event loop. So each
 step here is short, and bytes are not scanned again when more arrive.
 
-Owns: an arriving message's bytes; the complete lines that are not parsed yet; each `ReadingPace`'s token buckets.
+Owns: bytes of the arriving message; unparsed lines; the reading pace.
 Writes: nothing.
 Calls: _request_table.
 """

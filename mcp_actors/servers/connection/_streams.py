@@ -9,9 +9,9 @@ modern    one stream and one task per subscription          one stream per conne
 
 A server never repeats a change, so after a gap every list and every subscribed resource counts as changed.
 
-Owns: one connection's `OpenSubscriptions` (subscribed resources, streams, tasks) and `ChangeStream`.
-Writes: each `Subscription`; `Subscriptions.connection`; the record's `Listeners` (`NotificationsMissed`); the mailbox
-of the server actor; the link's `Lifeline` (``on_gap``); the log. May end the connection.
+Owns: subscriptions of the connection; streams; tasks of streams.
+Writes: subscriptions of the server; listeners of the connection; the link; the server actor; requests to the server;
+the log.
 Calls: config, servers, servers.record, servers.requests, transports, _upkeep.
 """
 
