@@ -4,9 +4,8 @@
 servers accept a refresh token once, and take a second use for a theft. So a single task of a single process refreshes
 the token, and a cancelled caller does not end the refresh.
 
-Owns: a connection's current sign-in; the system task that refreshes the token.
-Writes: the token store; HTTP requests (``Authorization``); `AuthorizationClient` (masked credentials); the log. Closes
-responses that refuse a token.
+Owns: the connection's sign-in; refresh tasks.
+Writes: HTTP requests; HTTP responses; the authorization client; the token store; the log.
 Calls: _exchange, _flow, _stores.
 """
 

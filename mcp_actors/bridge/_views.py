@@ -13,7 +13,7 @@ operation, because another thread may change the object.
 | ``async with`` of a stream | the same, with an `AsyncioStream` |
 
 Owns: nothing.
-Writes: nothing; acts through the bridge.
+Writes: messages to actors.
 Calls: kernel, servers, servers.group, servers.ref, _bridge, _callbacks.
 """
 

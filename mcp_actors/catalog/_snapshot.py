@@ -3,7 +3,7 @@
 A snapshot is made in one step of the event loop, which must be short even with thousands of tools. So each tool is
 prepared before (`CatalogEntry`), and a snapshot reuses the parts of unchanged servers.
 
-Owns: each `CatalogEntry` (its variants).
+Owns: prepared tools.
 Writes: nothing.
 Calls: _names, _pins, _tools.
 """

@@ -15,9 +15,8 @@ anything. A request is one line of JSON, and the answer is several. Each connect
     {"done": true}                                    the end; a stopped daemon ends the connection instead
     {"other": true}                                   the whole answer of a daemon that serves another file
 
-Owns: each command's connection and its task; one task for each change.
-Writes: each command's connection (answers); the log. Starts and stops servers, reloads the file, serves a web page,
-ends the daemon.
+Owns: connections of commands; tasks of commands; tasks of changes.
+Writes: answers to commands; servers; the group; the web page; the daemon; the log.
 Calls: observe, servers, _daemon, _front, _listen.
 """
 

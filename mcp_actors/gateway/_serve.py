@@ -4,9 +4,8 @@ A cancelled request must not begin, so a connection first reads all available da
 connection also sends a ``ping``. Requests wait for the client's answer: all cancellations that the client sent earlier
 arrive first.
 
-Owns: the number of clients; each client's task and descriptors; the gateway's tasks.
-Writes: a `GatewaySession` (``only``, ``local``); `Gateway.sessions`; `Heart.connections`; lines to clients; the log;
-stdin and stdout (blocking mode, restored at the end); stdin (descriptor, replaced to end the input).
+Owns: messages of clients; the number of clients; tasks of the gateway; tasks of clients; sockets.
+Writes: the gateway's sessions; connections of the `Heart`; lines to clients; stdin and stdout; the log.
 Calls: config, servers, transports, transports.socket, _calls, _daemon, _front, _listen, _network, _output, _session.
 """
 

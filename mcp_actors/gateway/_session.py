@@ -4,9 +4,8 @@ The reading task handles each message in one step that neither waits nor raises.
 the same step; if servers must connect first, a task passes it on later. Requests and results are passed on unchanged,
 except for their hop-by-hop members.
 
-Owns: `Gateway`, which all sessions share; a client's requests in flight and their tasks; servers' questions to the
-client.
-Writes: the client's `Outlet` (lines); the `Budget` (bytes, processes); results (hop-by-hop members); the log.
+Owns: the gateway's state; requests of clients; questions to clients; tasks of requests.
+Writes: the gateway's budget; requests to servers; results of requests; lines to clients; the log.
 Calls: config, servers.requests, transports.socket, _budget, _calls, _daemon, _front, _news, _own.
 """
 

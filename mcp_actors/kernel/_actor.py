@@ -3,8 +3,8 @@
 Programs override `running`, `handle` and a few synchronous hooks. A hook may run in any task, such as the sender's.
 Mistakes must fail early: a class is checked when made, an actor before it runs.
 
-Owns: each actor class's tables of handlers.
-Writes: the actor's incarnation (end, timers, monitors); the actor's mailbox; the running task's context variables.
+Owns: tables of handlers.
+Writes: the actor's incarnation; the actor's mailbox; context variables of tasks.
 Calls: _circles, _envelope, _handlers, _later, _ref, _timers.
 """
 

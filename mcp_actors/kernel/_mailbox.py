@@ -3,9 +3,8 @@
 Any task may change a mailbox. Each change moves, in the same step, all messages that find room or a free slot. A
 restart, a Ctrl-C, or a handler that puts a message back must neither lose nor repeat a message, nor change the order.
 
-Owns: the lanes of envelopes; the error that a closed mailbox raises.
-Writes: envelopes (``holder``, ``home``, ``number``, ``context``, and the answer: None to a queued ``tell``, an error if
-dropped or refused).
+Owns: lanes of envelopes; the error of a closed mailbox.
+Writes: envelopes, incarnations.
 Calls: _circles, _envelope.
 """
 

@@ -4,7 +4,7 @@ Programs send messages through an `ActorRef`, which refuses any message from out
 would deadlock.
 
 Owns: monitors.
-Writes: mailboxes; records (watchers); the wait-for graph; event hubs.
+Writes: mailboxes; actors' records; the wait-for graph; event hubs.
 Calls: _circles, _envelope, _events, _record.
 """
 

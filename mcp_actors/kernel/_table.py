@@ -4,9 +4,8 @@ A row outlives the incarnations of its child. The row names the running incarnat
 also names the *group* (a failed child and the children restarted with it). Incarnation and group vary independently,
 because a start, a failure and a stop may overlap.
 
-Owns: nothing; ``_children`` owns the table.
-Writes: `Child.kind`; `Run.ended_at`; children and all actors below them (records, mailboxes). Emits `Stopped` and dead
-letters. Calls `ChildSpec.factory`.
+Owns: rows of the child table; groups; incarnations of children.
+Writes: records of actors; mailboxes of actors; events.
 Calls: _actor, _incarnation, _mailbox, _record, _restart.
 """
 

@@ -4,8 +4,7 @@ The servers run on Trio, in a thread of their own. A thread of the program canno
 if the group has failed. A finalizer ends the Trio run once the program has dropped the block, the group and all refs.
 
 Owns: Trio's thread; an exit handler; a finalizer.
-Writes: the log; the `Bridge` (`ended`, `failure`, `end_start`); `BlockProxy.alone`; the block's exception (traceback);
-signal handlers, while a block starts.
+Writes: the bridge; the block's proxy; the block's exception; signal handlers; the log.
 Calls: bridge, config, kernel, servers, _generated_group, _wait.
 """
 

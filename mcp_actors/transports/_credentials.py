@@ -3,8 +3,8 @@
 A server may repeat a credential, perhaps encoded for a URL, JSON or HTML. So a server's text is masked before it gets
 into an error, an event or a log; results of calls are not masked. After a 401, `Renewal` resolves credentials anew.
 
-Owns: each connection's resolved values, in a `Masker` and a `Renewal`.
-Writes: exceptions and messages given to a `Masker`; HTTP clients (headers); requests (headers); 401 responses (body).
+Owns: resolved credentials of the connection.
+Writes: exceptions; error messages of servers; HTTP clients; HTTP requests; HTTP responses.
 Calls: config.
 """
 

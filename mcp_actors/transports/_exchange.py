@@ -3,8 +3,8 @@
 Each request by a server starts a task, so `IncomingRequests` limits floods. `exchange_lines` sends a request through a
 `Pipe`; the hard case is a cancellation after the server may have read the request.
 
-Owns: `IncomingRequests` (counters); `ContextReader` (stream).
-Writes: a `Pipe` (lines) and its `RequestTable`.
+Owns: counters of requests; message streams.
+Writes: the pipe; the request table.
 Calls: _request_table.
 """
 

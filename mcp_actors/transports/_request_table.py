@@ -4,8 +4,8 @@ A server may return "7" for 7, guess ids, or send errors without an id. A wrong 
 another request. So ids are compared in one form (`comparable_id`), and an answer counts only for a request marked as
 sent.
 
-Owns: a connection's unanswered requests.
-Writes: each `RequestUnderWay` (``id``, ``outcome``). Calls the request's ``on_outcome`` and ``report``.
+Owns: unanswered requests of the connection.
+Writes: requests under way; waiting tasks.
 Calls: nothing.
 """
 

@@ -3,8 +3,8 @@
 The keys of an entry may be unknown, misplaced or contradictory; errors and warnings name the key. A person is asked for
 inputs only after every ``${…}`` of the entry has been parsed.
 
-Owns: two `Fields` (for the server, for its transport), while reading.
-Writes: `Surroundings` (warnings; questions to a person).
+Owns: fields of the server; fields of the transport.
+Writes: warnings; questions to a person.
 Calls: config, _file, _keys, _programs.
 """
 

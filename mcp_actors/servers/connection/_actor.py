@@ -4,10 +4,9 @@ The owner task of a `ServerActor` enters the link, then the session, waits at th
 both in reverse order. Requests run outside the session's nurseries, so a failing transport raises errors in requests,
 and cancels no task. `ConnectionPhase` draws the life of a connection.
 
-Owns: one link, one session, and the tasks of the connection (`MessageRelay.tasks`).
-Writes: the record (session, description, tools, kept resources, stderr, failures, health); requests (``begun``,
-``reports``, ``session_refused``, deadlines); the record's listeners (`NotificationsMissed`); this actor's mailbox
-(requeued requests); the group's `ClosingOrder`; the link's callbacks.
+Owns: the link; the session; tasks of the connection.
+Writes: records of the server and the connection; attributes of requests; this actor's mailbox; requests to the server;
+the group's closing order.
 Calls: config, kernel, servers, servers.record, servers.requests, transports, _callbacks, _direct, _negotiation,
 _streams, _upkeep.
 """

@@ -4,9 +4,9 @@ A task that requests a list again after a change must neither overload the serve
 requests, and failed attempts are repeated with a back-off (`keep_trying`). An old or unused connection is reported
 (`report_lifetime`). A connect that requires a sign-in asks a person, at most twice per hour.
 
-Owns: nothing; the connection's actor starts the tasks.
-Writes: the actor's mailbox (list requests); the record (stale lists, sign-in questions); the server's deadlines; the
-token store; the log. Calls `on_retire`.
+Owns: the pace of list requests.
+Writes: records of the server and the connection; the server's deadlines; mailboxes of the server actor and the
+lifecycle actor; the token store; the log.
 Calls: auth, config, servers, servers.requests, transports.
 """
 

@@ -3,9 +3,8 @@
 `ConnectionLife` folds the events of one actor into a state. `ServerLife` shows the state of the best connection, and
 holds the wish about the server (`Wanted`).
 
-Owns: `ConnectionLife` (state, errors); `ServerLife` (state, last error, wish, and the `trio.Event` that wakes waiting
-tasks).
-Writes: the log, for an overdue connect; noted errors (traceback); events, to observers. Wakes readers of subscriptions.
+Owns: states and errors of the server and its connections; the wish about the server.
+Writes: noted errors; events; readers of subscriptions; the log.
 Calls: auth, kernel, _states, _wanted.
 """
 

@@ -3,8 +3,8 @@
 This side has no process: the connection ends with the socket. Only health checks notice a frozen gateway or a lost
 network.
 
-Owns: the socket; the task that writes the backlog of lines; a thread that reads the secret's file.
-Writes: the `Lifeline`; the `Masker` (secrets).
+Owns: the writing task; the thread for the secret's file; the socket.
+Writes: the masker of credentials; lines to the gateway.
 Calls: config, transports, transports.stdio, _handshake.
 """
 
