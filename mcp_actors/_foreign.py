@@ -5,7 +5,7 @@ exception from users' code left a step half done, an actor might not report its 
 hang.
 
 Owns: nothing.
-Writes: the log; stderr, for records that cannot be logged.
+Writes: stderr, the log.
 Calls: _collapse.
 """
 

@@ -5,8 +5,8 @@ failed calls are explained, so correct calls lose no time.
 
 A system task protects each entered `open_servers` block from the garbage collector.
 
-Owns: each block's system task.
-Writes: decorated classes (methods, ``__getattr__``, ``__dir__``); errors (notes); the log.
+Owns: blocks and their system tasks.
+Writes: decorated classes; notes on errors; the log.
 Calls: _exports, _foreign, _patched.
 """
 

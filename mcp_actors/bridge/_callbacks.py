@@ -3,9 +3,8 @@
 A task on Trio's side waits while a task on the event loop runs a function of the program. Either task may be cancelled,
 and either side may end first.
 
-Owns: the tasks on the event loop that run functions; a task on Trio's side for each connection to a `LoopServer`.
-Writes: the `Bridge` (``callbacks``, ``adapted``, ``end_start``); the log; signal handlers. Resends signals to this
-process if the loop is closed.
+Owns: message streams of in-process servers; tasks of functions on the event loop; tasks of servers on Trio's side.
+Writes: the state of the bridge; signals and signal handlers of the process; the log.
 Calls: config, kernel, servers, transports, _bridge.
 """
 

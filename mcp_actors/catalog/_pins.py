@@ -3,8 +3,8 @@
 A server may list harmless tools during a review. Later a tool's description may contain new instructions to the model.
 Stored listings that another user could change are ignored.
 
-Owns: the `CatalogStore` (files, shared with all programs of the user).
-Writes: the `CatalogStore` (files); the log.
+Owns: the catalogue store.
+Writes: files of the store; the log.
 Calls: _schemas, _tools.
 """
 

@@ -3,8 +3,8 @@
 A subcommand wants one attempt and a result for each server, so `open_once` replaces the configured options for starts
 and restarts. The subcommands ``watch``, ``serve`` and ``ui`` keep servers running, and open a group themselves.
 
-Owns: a subcommand's group and server processes; tasks that connect servers; a task that reports progress.
-Writes: the `Output` (progress, warnings, the servers' stderr); signal handlers.
+Owns: the group of a subcommand; connect tasks; the progress task; processes of servers.
+Writes: the output of the subcommand; signal handlers of the process.
 Calls: config, servers, transports, _configuration, _output.
 """
 

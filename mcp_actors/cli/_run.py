@@ -2,8 +2,8 @@
 
 An error becomes a message and an exit code; a signal becomes an exit code.
 
-Owns: the Trio run of a command.
-Writes: the `Output` (messages); a failed stdout or stderr (descriptor); the garbage collector (generations).
+Owns: the output and the Trio run of a command.
+Writes: the garbage collector; stdout and stderr.
 Calls: _app, _configuration, _interrupt, _output.
 """
 

@@ -3,8 +3,8 @@
 Programs that clean folders may remove a unix socket, so a missing socket is created again. Waiting connections are
 accepted before a listener closes, or the system would reset them.
 
-Owns: the listeners, and the files of unix sockets.
-Writes: each accepted connection (socket options); the `Gateway` (`stopping`); the log.
+Owns: listeners; files of unix sockets.
+Writes: the state of the gateway; connections of clients; the log.
 Calls: _daemon.
 """
 

@@ -3,9 +3,8 @@
 A legacy client subscribes to one resource per request, sets one log level, and, once initialized, is notified of all
 changed lists. A modern client opens streams of notifications, and may name a log level in each request.
 
-Owns: one client's `News` (subscriptions, streams, log level, web pages for the client's user to complete).
-Writes: notifications to the client; requests to servers (log level, subscriptions); servers' records (listeners); the
-log.
+Owns: a client's log level; subscriptions; URL elicitations; notification streams and their tasks.
+Writes: records of servers; requests to servers; the client's session; the log.
 Calls: servers, _calls, _output.
 """
 

@@ -3,10 +3,8 @@
 A request, a failure and a start may overlap, but changes of the child table must not. So one task, the manager, takes
 jobs from a queue. `Recovery` in ``_supervisor`` decides about failures.
 
-Owns: the child table; the job queue; the manager; each child's owner task; with parallel starts, a task for each
-awaited start or end.
-Writes: the supervisor's record; the supervisor's incarnation (its end, `awaits`); all actors below (records,
-mailboxes); answers to requests.
+Owns: the child table; the job queue; the manager; owner tasks of children; tasks of starts and stops.
+Writes: the supervisor's record and incarnation; records and mailboxes of actors below; answers to requests.
 Calls: _actor, _circles, _incarnation, _record, _ref, _table.
 """
 

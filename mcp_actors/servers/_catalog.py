@@ -3,8 +3,8 @@
 A catalogue outlives connections: tools stay listed while the server reconnects. Answers to ``tools/list`` may be
 outdated or out of order, so `Freshness` judges each answer.
 
-Owns: a server's tools (listed, shown); the checks of their arguments; the problems already reported.
-Writes: nothing; calls the given `Reporter`.
+Owns: listed and shown tools of a server; checks of arguments; reported problems; the freshness of answers.
+Writes: reports of changes and problems.
 Calls: catalog, _admission.
 """
 

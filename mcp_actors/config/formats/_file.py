@@ -3,7 +3,7 @@
 A file may be huge, a pipe, or hostile to a parser. No error may show a value. A parser's error, which holds the whole
 content, is replaced.
 
-Owns: the open file, while reading.
+Owns: the open file.
 Writes: nothing.
 Calls: config.
 """

@@ -3,7 +3,7 @@
 `GroupFacts` is the base of `ServerGroup` and of the views in ``bridge`` and ``sync``. Each call by a public name needs
 a snapshot of all tools, so the last snapshot is kept until tools or states change.
 
-Owns: the `Shelf` (last snapshot), shared by a group and its views.
+Owns: the last snapshot of all tools.
 Writes: the log.
 Calls: catalog, config, servers, servers.record, servers.ref, _tree.
 """

@@ -3,8 +3,8 @@
 `ConnectionHealth` counts failures since the last answer, schedules checks, and decides on restarts, which is hard: a
 silent process may be busy, suspended or dead.
 
-Owns: each connection's `ConnectionHealth` (failures, next check, last result); each server's `ServerHealth`.
-Writes: the link's `Lifeline` (``on_exit``). Calls `on_change`.
+Owns: the health of servers and connections; schedules of checks.
+Writes: links to servers.
 Calls: servers.
 """
 

@@ -3,8 +3,8 @@
 The connection ends when stdout ends, when no process can read sent requests, or when the server exceeds a limit. The
 exit of the process does not end the connection, because the real server may be a child of a wrapper that exited.
 
-Owns: the process and its pipes; the link's background tasks; the thread that looks for the wrapper's child.
-Writes: the `Lifeline`; the `Masker` (secrets). Stops the process group.
+Owns: the link; its tasks and its thread; the server process and its pipes.
+Writes: the `Lifeline` of the link; the `Masker`; the process group.
 Calls: config, transports, _command, _pipes, _process.
 """
 
