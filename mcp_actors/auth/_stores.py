@@ -4,8 +4,8 @@ Several processes share a store, so a lock on a file admits one process at a tim
 hang, so a cancelled caller does not wait for the thread of a store (`StoreThread`). A file is refused if other users
 could have read or renamed it.
 
-Owns: a thread for each store in this process; the thread may outlive a run of Trio.
-Writes: the user's token files and lock files; the system's keyring.
+Owns: threads of token stores; locks on files.
+Writes: token files of the user; lock files; the keyring of the system.
 Calls: nothing.
 """
 

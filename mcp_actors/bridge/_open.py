@@ -4,8 +4,8 @@
 `kernel.open_supervisor` in a Trio run. Actors run on Trio, and the program's callbacks on the event loop.
 `open_asyncio_loop` runs Trio and asyncio in one thread.
 
-Owns: `open_asyncio_loop` (event loop, `Bridge`, nursery for requests from the loop).
-Writes: requests to servers; the log. `open_asyncio_loop` imports trio-asyncio, which changes asyncio for the process.
+Owns: the asyncio event loop; its bridge; tasks of requests.
+Writes: requests to servers; the asyncio module; the log.
 Calls: config, kernel, servers, _block, _bridge, _callbacks, _generated_group, _generated_ref, _views.
 """
 

@@ -3,9 +3,8 @@
 Servers connect in the background while clients are served. If no server can be loaded, an error on stderr says why.
 With ``--stdio``, the client's requests fail with the same error.
 
-Owns: a serving process's signals, group, acceptors, control socket and tasks.
-Writes: stderr (the log, errors); stdout (``ready``); the `Gateway` (`front`, `refusal`, `per_session`); `Front.files`.
-Shortens a daemon's log; redirects descriptors 1 and 2.
+Owns: the group; tasks of the command; signal handlers of the process; acceptors; the control socket.
+Writes: the `Gateway`; its `Front`; stdout; stderr; the log.
 Calls: config, config.formats, gateway, gateway.http, servers, servers.group, _output.
 """
 

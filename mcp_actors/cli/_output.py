@@ -3,8 +3,8 @@
 A terminal gets plain text, and never binary data or a server's escape sequences. A program gets the content unchanged.
 ``--help`` imports this file, so the SDK is imported only when needed.
 
-Owns: the consoles (stdout, stderr); the terminal's last line, which says what the command waits for.
-Writes: stdout, or a file (results); stderr (messages); handlers of signals; the servers' stderr log (handler, level).
+Owns: the consoles; the last line of the terminal; the task of signals.
+Writes: signal handlers of the process; stdout; stderr; files of results; the stderr log of servers.
 Calls: catalog.
 """
 

@@ -5,7 +5,7 @@ transport holds text from a file as `Written`, and every connect resolves a copy
 values of variables, are masked in logs and errors.
 
 Owns: nothing.
-Writes: nothing. Looks for scripts and interpreters in the file system.
+Writes: nothing.
 Calls: _transports, _validators, _values.
 """
 

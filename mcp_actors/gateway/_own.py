@@ -3,9 +3,8 @@
 Each client's session opens a group of servers that are not shared. The servers may ask a legacy client the questions
 that it can answer (elicitation, sampling, roots). Their log messages reach no other client.
 
-Owns: one client's group; the tasks that start its servers.
-Writes: the `Client` (questions, log messages, changed lists); each server's `NextConnect` (era, capabilities); the
-`Front` (`starting`, `required`). Starts the servers, and notifies them of changed roots.
+Owns: the group of one client; start tasks of its servers.
+Writes: records of servers; the `Front`; messages to the client; messages to servers.
 Calls: config, servers, _calls, _front.
 """
 

@@ -13,8 +13,8 @@ The wait-for graph is not stored, but walked when a node is about to wait::
     `ControlLane`              handlers of control messages, or an incarnation that starts or ends
     manager (`Children`)       children that start or end
 
-Owns: the context variables `serving` and `_joined`, which say for whom a task works.
-Writes: a `Sender` (`calls`).
+Owns: context variables of tasks.
+Writes: lists of awaited calls.
 Calls: nothing.
 """
 

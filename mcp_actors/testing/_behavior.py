@@ -3,9 +3,8 @@
 Tests and connections, in several threads, share the script. A middleware of the SDK's server commits most faults, and
 marks answers whose bytes the connection must spoil.
 
-Owns: a server's `Script` (tools, planned faults, received requests).
-Writes: connections (marks on answers); messages to clients. May crash a connection. Calls the test's functions for
-tools.
+Owns: the script of a server; the SDK's server; requests in flight.
+Writes: connections; messages to clients. Calls the test's functions.
 Calls: _signal.
 """
 

@@ -2,8 +2,8 @@
 
 Descriptors, threads and tasks get `GRACE` seconds to go away. Child processes started since the snapshot are killed.
 
-Owns: a ``ps`` process, on macOS.
-Writes: new child processes (killed and reaped). Runs the garbage collector, and blocks the thread while it waits.
+Owns: snapshots; a ``ps`` process.
+Writes: child processes. Runs the garbage collector.
 Calls: nothing.
 """
 

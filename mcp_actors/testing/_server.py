@@ -3,8 +3,8 @@
 The thread runs Trio, and serves stdio, HTTP and SSE. In-process connections use the client's Trio run. For each
 connection over stdio, the client starts a ``_relay`` process, which the test can kill and suspend.
 
-Owns: the thread of a ``with`` block; a task for each in-process connection.
-Writes: the `Script`; the relay processes (signals).
+Owns: tasks of in-process connections; the server's thread; its sockets.
+Writes: the script; relay processes.
 Calls: config, transports, _behavior, _connections.
 """
 

@@ -8,8 +8,8 @@ in a `discreet` block, and log filters recognize the block's records:
 | of this package | plain text | plain text, masked |
 | of the SDK, httpx2 or httpcore2 | unchanged | masked and shortened, or dropped |
 
-Owns: for each connection, the kinds of SDK warnings that were logged.
-Writes: the log records in the table; their loggers (permanent filters).
+Owns: kinds of logged SDK warnings; a context variable.
+Writes: log records; their loggers.
 Calls: config, _credentials.
 """
 

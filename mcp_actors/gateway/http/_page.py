@@ -4,10 +4,8 @@ No text of a server may become script or style, so texts are escaped, and the Co
 page's own script and style. Browsers send a cookie to every port of a host, so a sign-in is a cookie *and* a path that
 cannot be guessed.
 
-Owns: pages; sign-ins; each server's last events.
-Writes: HTTP replies; a private file (the page's URL and token); each group's event hub (an observer); the `HttpDoor`
-(`find`, `on_tokens`, `strangers`); the log. A person's request may start or stop a server, call or approve a tool, or
-reload the configuration.
+Owns: pages; sign-ins; the last events of servers; a private file.
+Writes: event hubs of groups; the `HttpDoor`; servers; HTTP replies; the log.
 Calls: catalog, gateway, kernel, observe, servers, _access, _door, _wire.
 """
 

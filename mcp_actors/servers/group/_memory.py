@@ -3,8 +3,8 @@
 A server's file may be damaged, huge, or on a file system that hangs. Such a file delays a group at most until a
 time-out, hides no tools of other servers, and lets no changed tools count as accepted.
 
-Owns: the `CatalogMemory` (known content of each server's file); the task that writes the files; a worker thread.
-Writes: the ``catalog_store`` (files); servers' records (tools, pins, era); the group's errors; the log.
+Owns: known contents of files; the task of writes; a worker thread.
+Writes: records of servers; errors of the group; files of the ``catalog_store``; the log.
 Calls: catalog, kernel, servers, servers.record.
 """
 

@@ -4,8 +4,8 @@ A subscription collects changed resources for its reader. The hard part is gaps:
 reconnecting, or after the stream of changes has ended, and repeats nothing later. A renewed subscription therefore
 reports every resource as changed once (`ResourceUpdated.missed`).
 
-Owns: `Subscriptions`; `Listeners`; `DonePages` (reports of completed elicitations); `open_incoming`'s nursery.
-Writes: the log. Runs listeners, and the `SubscribingConnection`'s methods.
+Owns: subscriptions; listeners; completed elicitations; tasks of the `MessageRelay`.
+Writes: the connection; the log. Runs listeners.
 Calls: nothing.
 """
 

@@ -4,7 +4,7 @@ Callers, the lifecycle actor and the end of a group may want different things at
 fate of its own wish. So each wish has a number. `due` returns the next step towards the latest wish; a verdict compares
 numbers, and says what has become of one wish.
 
-Owns: nothing; the functions are pure, and read no clock.
+Owns: nothing.
 Writes: nothing.
 Calls: _states.
 """

@@ -3,8 +3,8 @@
 A legacy server may assign a session id, and may answer a GET by a stream of notifications. A modern server does
 neither. A broken stream is opened again, and the gap, in which notifications may be lost, is reported.
 
-Owns: the `HttpSession` (its id, its protocol version); the `NotificationStream` (its streams).
-Writes: the link's `RequestTable`, `Lifeline`, `IncomingRequests`, `SkippedMessages` and `Background`; the log.
+Owns: the HTTP session; its notification stream.
+Writes: the link; its tasks; messages to the server; the log.
 Calls: auth, transports, _bodies, _failures, _link.
 """
 

@@ -9,7 +9,7 @@ RULES is JSON: permitted files, ports and signals, and default environment varia
 does not restrict.
 
 Owns: nothing.
-Writes: this process (restrictions, environment), which becomes PROGRAM; stderr if the system refuses.
+Writes: this process; stderr.
 Calls: nothing.
 """
 

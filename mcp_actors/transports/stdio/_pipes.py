@@ -3,8 +3,8 @@
 Most messages pass through no task or channel, which saves a quarter or more of a small request's cost. A reader that
 always finds data must yield to other tasks. A cancelled writer must never leave half a line in the pipe.
 
-Owns: the `PipeReader` (unparsed bytes); the `PipeWriter` (waiting bytes and lines); the link's `IncomingRequests`.
-Writes: the server's stdin; the link's `Lifeline` and `RequestTable`; each `OutgoingLine` (`line`, `sent`); the log.
+Owns: unparsed bytes; unsent lines; counts of messages.
+Writes: the link; attributes of outgoing messages; stdin of the server; the log.
 Calls: transports.
 """
 
