@@ -3,9 +3,8 @@
 A person takes minutes, may paste anything, or may leave. So an unusable token store is found before the sign-in page is
 shown, and each wait has a limit.
 
-Owns: the `Receiver` of the redirect, and the task that waits for the redirect.
-Writes: the token store, under its lock; the `AuthorizationClient` (credentials to mask). Sends a ``ping`` to the MCP
-server, and a revocation to the authorization server.
+Owns: the receiver of the redirect; the task of the receiver.
+Writes: the token store; the caller's masker; requests to servers.
 Calls: _exchange, _flow, _receiver, _stores, _tokens.
 """
 

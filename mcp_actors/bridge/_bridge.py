@@ -10,9 +10,8 @@ moment. Still each waiting caller gets exactly one answer. If the reader of a st
       request.future  <────────────────────────   to_loop(request.succeed), or request.fail
       cancelled: to_trio(request.cancel)  ────>   withdraws the message or cancels the task; a late answer is dropped
 
-Owns: a `Bridge`'s requests; an `AsyncioStream`'s asyncio tasks; a `ThreadLane`'s eventfd, and the Trio task that reads
-the eventfd.
-Writes: the log; `Bridge.nursery` (tasks of requests).
+Owns: requests from the event loop; tasks of streams; eventfds between threads; tasks of eventfds.
+Writes: the event loop; the nursery of the bridge; the log.
 Calls: kernel.
 """
 

@@ -3,7 +3,7 @@
 A schema from a server may be invalid, refer to URLs, contain a hostile pattern, or take years to check. So each check
 has a time limit, and nothing is fetched. If a schema cannot be used, its values pass unchecked.
 
-Owns: each `Schema`'s compiled validator and compiled patterns; the cached meta-schemas.
+Owns: compiled schemas; compiled patterns; cached meta-schemas.
 Writes: the log.
 Calls: _tools.
 """

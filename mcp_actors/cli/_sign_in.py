@@ -2,8 +2,8 @@
 
 No command here starts a server or imports `mcp_actors.servers`, a slow import. ``whoami`` sends no request.
 
-Owns: the task that opens the browser; a thread that reads a pasted URL from stdin.
-Writes: the token store, through ``auth``; the `Output` (results, messages).
+Owns: the browser task; the stdin thread.
+Writes: the token store; the command's output.
 Calls: auth, config, transports, _configuration, _output.
 """
 

@@ -4,9 +4,8 @@ A message is sent in an `Envelope`. The envelope is also the reply slot of the s
 (``_circles``): one object is cheaper than three. If an answer and the caller's cancellation come in the same step, the
 earlier event counts.
 
-Owns: envelopes and reply slots, each settled at most once.
-Writes: the log. Wakes a sender, or runs its callback. Calls `Holder.forget` if an envelope expires or its sender
-leaves.
+Owns: envelopes; reply slots.
+Writes: waiting senders; holders of envelopes; the log.
 Calls: _circles.
 """
 

@@ -3,8 +3,8 @@
 Messages of an incarnation to itself (`OwnMessages`) wait in the actor's mailbox, but must be gone once the incarnation
 ends. A single task serves all timers of an incarnation.
 
-Owns: one incarnation's timers and monitors, and the task that serves the timers.
-Writes: the actor's mailbox; other actors' records (watchers). May crash the incarnation.
+Owns: timers; monitors; messages of the incarnation; the task of the timers.
+Writes: the actor's mailbox; other actors' records; the incarnation.
 Calls: _envelope, _ref.
 """
 

@@ -3,7 +3,7 @@
 Each rule decides on plain data, with the time as an argument: no clock, no task, no log. Only `seconds_to_retry` draws
 a random number.
 
-Owns: nothing. `PolicyState` keeps a server's breaker and retry tokens; each request has its own `Retries`.
+Owns: circuit breakers; retry tokens; retries of requests.
 Writes: nothing.
 Calls: auth.
 """

@@ -3,8 +3,8 @@
 The actors and the test may be in different threads and on different event loops. An event between a check and the
 wait must still be noticed. A seeded run reaches into Trio's scheduler, because Trio has no public way to order tasks.
 
-Owns: the recorded events and messages; a `Probe`'s answers.
-Writes: Trio's private scheduler, `random` and the garbage collector, during a seeded run; all are restored at the end.
+Owns: recorded events; recorded messages; answers of probes.
+Writes: Trio's scheduler; Python's random generator; the garbage collector.
 Calls: kernel, servers, _signal.
 """
 

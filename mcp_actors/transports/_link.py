@@ -4,8 +4,8 @@
 session inside, and leaves both in reverse order; no other task may. The first task that notices the end of the
 connection records the end in the `Lifeline`.
 
-Owns: one connection's state; a group's certificates, which the group's connections share.
-Writes: the `Lifeline`; the `Pipe` (requests). Reads certificates and ``os.environ``.
+Owns: the state of the connection; the request table; certificates of the group.
+Writes: the pipe to the server.
 Calls: _credentials, _exchange, _request_table.
 """
 

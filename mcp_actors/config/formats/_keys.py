@@ -3,8 +3,8 @@
 An entry describes a server. MCP clients use different keys for a field (``env``, ``environment``), and all are read.
 `Fields` refuses an entry with two keys for one field.
 
-Owns: nothing.
-Writes: the given `Fields`; warnings, through `Surroundings.warn`.
+Owns: fields of entries.
+Writes: warnings about entries.
 Calls: config, _file, _inputs, _programs.
 """
 

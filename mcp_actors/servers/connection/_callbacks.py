@@ -4,9 +4,8 @@ A callback may block, fail, call the same server, or ignore cancellation. So eac
 (`CallbackTasks`), and another task waits for the answer. A timeout, a withdrawn request or the end of the connection
 ends the wait at once.
 
-Owns: a connection's callback tasks and queued notifications.
-Writes: the server's deadlines; a `ServerQuestion` (``failure``, if unanswered); the record (listeners); the log; the
-event `Flooded`.
+Owns: open questions; queued notifications; tasks of callbacks.
+Writes: deadlines of requests; failures of questions; listeners of the connection; events of the server; the log.
 Calls: config, servers, servers.record, servers.requests.
 """
 

@@ -19,8 +19,8 @@ stay. Actors, refs, health checks and the group share a server's `ServerRecord`.
          │   └─ listeners            ``connection/_callbacks``
          └─ ConnectionRecord "shop:2"
 
-Owns: each record's parts; the group's roster owns each `ServerRecord`.
-Writes: a `LimitExceeded` (its text); events; the log. Calls `on_retire`.
+Owns: parts of records.
+Writes: the group's capacity; errors about limits; events of servers; the log.
 Calls: catalog, config, kernel, servers, transports, _health, _life, _states, _subscriptions, _wanted.
 """
 

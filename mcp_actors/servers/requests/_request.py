@@ -2,8 +2,8 @@
 
 A `PlainRequest` is one message and one answer, unless the server asks back. ``servers.ref`` decides on retries.
 
-Owns: nothing.
-Writes: `Deadlines`; `NextConnect.own_levels`; `LastAnswer`; the mailbox of the server actor. Runs progress callbacks.
+Owns: requests, answers.
+Writes: deadlines of requests; the state of the connect; the server actor's mailbox.
 Calls: catalog, config, kernel, servers.
 """
 

@@ -4,8 +4,8 @@ A background task (`HttpLink.run`) owns the HTTP client. The task's failure goes
 the actor's owner task. A TCP connection may end while the server lives (see `Reach`). A refusal may concern one
 request, the session or the credentials (see `Refusals`).
 
-Owns: the client, and the background tasks that use it.
-Writes: the link's `Lifeline` and `IncomingRequests`; errors, to mask them; httpx2's ``Response`` (``stream``); the log.
+Owns: the HTTP client; requests in flight; background tasks.
+Writes: the lifeline; incoming requests; responses; errors; requests to the server; the log.
 Calls: config, transports, _bodies, _client, _failures.
 """
 
