@@ -4,9 +4,8 @@ In the HTTP client of a connection, a provider of the SDK would make requests wa
 browser during a call. So each sign-in or refresh has a new provider, and an `AuthorizationClient` sends the provider's
 requests.
 
-Owns: nothing; the caller stores the tokens.
-Writes: a provider (its attributes); the SDK's logger (a filter); Python's warning filters, for a moment; the
-`AuthorizationClient` (the credentials that it masks).
+Owns: the SDK's providers.
+Writes: the `AuthorizationClient`; the SDK's logger; Python's warning filters.
 Calls: _exchange, _stores.
 """
 

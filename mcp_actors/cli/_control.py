@@ -4,8 +4,8 @@ An editor starts a daemon for a configuration file, by ``attach``. The daemon's 
 environment variables, and a shell's variables may differ. A command asks every daemon of this user, and daemons of
 other files decline.
 
-Owns: a connection to one daemon at a time.
-Writes: requests to daemons; the `Output` (results, messages).
+Owns: connections to daemons.
+Writes: requests to daemons; the `Output`.
 Calls: gateway, _configuration, _output.
 """
 

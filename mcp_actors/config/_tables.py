@@ -2,8 +2,8 @@
 
 A `TableSource` blocks a thread that nothing can stop, so each connect, each lock and each statement has a timeout.
 
-Owns: a database connection during each call.
-Writes: the table ``mcp_server_status`` (`write_status`); new tables and SQLite's new file (`create_tables`).
+Owns: connections to databases.
+Writes: database tables; SQLite files.
 Calls: config.formats, _server, _sources.
 """
 

@@ -3,9 +3,8 @@
 A plain call, which waits for nothing but a small answer, starts no task. The task that reads the client's message sends
 the request. The task that reads the server's message writes the answer.
 
-Owns: a client's request, until answered or withdrawn.
-Writes: the mailbox of the server actor; the client's session (answers, questions, ``calls``, URL elicitations); the
-log. Starts tasks for other calls.
+Owns: requests of clients; tasks of requests.
+Writes: sessions of clients; mailboxes of server actors; the log.
 Calls: servers, servers.requests, transports, _front.
 """
 

@@ -3,8 +3,8 @@
 Servers come, go and change their lists at any moment. The group keeps the tools. `Front` keeps the prompts and
 resources, and requests their lists again when they may have changed.
 
-Owns: each server's prompts and resources; the tasks that request and await lists.
-Writes: the group's event hub (observers); requests to servers for lists; the log. Wakes lazy servers.
+Owns: lists of prompts and resources; tasks for lists.
+Writes: event hubs of groups; records of lazy servers; requests to servers; the log.
 Calls: servers, servers.connection.
 """
 

@@ -3,8 +3,8 @@
 The root actor and the user's block share a nursery. Either may fail, or both, and a cancellation or Ctrl-C may come at
 any moment. After a bounded clean-up, the user must get one exception that says why.
 
-Owns: the root actor's record, mailbox, event hub and tasks; the nursery around the block.
-Writes: the actor that opens the block, if any (`Record.opened`, `Sender.calls`, event hub). Emits `Stopped`.
+Owns: the root actor's record; its mailbox; its event hub; its tasks; the nursery of the block.
+Writes: the opening actor's record; its calls; its event hub.
 Calls: _actor, _circles, _envelope, _events, _incarnation, _mailbox, _record, _ref, _requests, _restart, _supervisor.
 """
 

@@ -3,8 +3,8 @@
 Refs, a supervisor and incarnations share a record. Between two incarnations, messages wait, and the state says whether
 the next incarnation will follow.
 
-Owns: an actor's mailbox, state, children and watchers.
-Writes: the tree's `EventHub` (events); the actors below (states, mailboxes). Calls watchers, and wakes waiting tasks.
+Owns: an actor's state; its mailbox; its children; its watchers.
+Writes: the tree's event hub; records of children; mailboxes of children; waiting tasks.
 Calls: _envelope, _events.
 """
 

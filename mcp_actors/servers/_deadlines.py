@@ -4,8 +4,8 @@ A deadline belongs to a call, not to a connection: time also passes in the queue
 One task per group (`DeadlineTimer`) enforces all deadlines. An expired request fails at once; then the request is
 withdrawn from the queue, or cancelled at the server.
 
-Owns: each server's `PolicyState` (deadlines, counts, circuit breaker, retry tokens); the timer's task.
-Writes: an expired request's `PendingCall` (its answer); `Request.deadline`; the `Observed` (reports, `describe`).
+Owns: deadlines of requests; counts of requests; circuit breakers; retry tokens; the timer's task.
+Writes: requests of callers; replies to callers; observers of attempts.
 Calls: kernel, _rules.
 """
 

@@ -4,7 +4,7 @@ An error names the server, the event and a remedy. Credentials are removed from 
 output of a dead process.
 
 Owns: nothing.
-Writes: the given exceptions, which lose credentials (`Masker.clean`).
+Writes: exceptions of connections; exceptions of requests.
 Calls: auth, transports, _eras, _session.
 """
 

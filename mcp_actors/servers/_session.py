@@ -5,10 +5,8 @@ questions. A `LinkDispatcher` carries all messages.
 
 `carry_on` finishes a request whose first answer is a request for input, or a result claimed by an extension.
 
-Owns: one connection's `SdkListener`, agreed version and agreed capabilities; a task for each question in a request for
-input.
-Writes: each request's params and headers; received results; the `LinkDispatcher` (`version`, `refusals`, `claimed`);
-the log.
+Owns: the `SdkListener`; the agreed version; the agreed capabilities; tasks for questions.
+Writes: requests to servers; received results; questions of servers; the `LinkDispatcher`; the log.
 Calls: config, transports, _dialects, _dispatcher, _eras.
 """
 

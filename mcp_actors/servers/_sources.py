@@ -4,8 +4,8 @@ A source is a file, a directory, a database or code of the program. A source may
 reading, and must not stop a running server by accident. So each source has a worker thread, and everything is read,
 merged and validated before the group changes anything.
 
-Owns: the arguments of `open_servers`; each source's last reading; each source's worker thread.
-Writes: the log; a database (the states of servers).
+Owns: configurations of the group; readings of sources; worker threads.
+Writes: the log.
 Calls: config.
 """
 

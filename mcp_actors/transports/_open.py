@@ -3,8 +3,8 @@
 A `Capacity` limits how many servers connect at once, and how many processes run. Each opening of a link resolves the
 variables in the configuration anew.
 
-Owns: a group's `Capacity` (turns to connect, count of processes). The caller owns an opened link.
-Writes: the log; loggers (filters); each link's `Masker`. Reads ``os.environ``.
+Owns: the `Capacity` of a group; clients for sign-ins.
+Writes: maskers of links; filters of loggers; the log.
 Calls: config, transports.http, transports.socket, transports.stdio, _credentials, _in_process, _link, _logs.
 """
 

@@ -14,9 +14,8 @@ refuses, and lists only modern versions            gets no further request; the 
 answers otherwise                                  is also sent ``initialize``, at once
 =================================================  ====================================================
 
-Owns: the tasks that watch a process until connected.
-Writes: the record (`next_connect`, connecting link, overdue warning); the session (era); the link's `Lifeline`
-(``on_exit``; lost once no process is left to answer); the log. Ends the server's `Turn` to connect.
+Owns: the state of the connect; tasks of the connect.
+Writes: the connection's record; the session; the link; the server's turn; the log.
 Calls: config, servers, transports.
 """
 

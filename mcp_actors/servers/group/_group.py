@@ -3,9 +3,8 @@
 The lifecycle actor, not the group, changes the set of servers. `translate` turns kernel errors about the group's
 supervisor into errors about servers.
 
-Owns: nothing; roster, supervisor, event hub and sources belong to `open_servers`.
-Writes: the mailboxes of the lifecycle actor and of server actors; the event hub (streams). During a reload: the sources
-and the `Roster` (`homes`, `not_loaded`).
+Owns: nothing.
+Writes: the roster; the sources; the event hub; the lifecycle actor's mailbox; mailboxes of server actors.
 Calls: catalog, config, kernel, servers, servers.record, servers.ref, _facts, _lifecycle, _tree.
 """
 

@@ -3,9 +3,8 @@
 An actor of the group carries out each change, so a change is completed even if its caller is cancelled half-way.
 The loop of a server (``_loop``) starts, stops and reconnects that server. Changes of the set of servers take turns.
 
-Owns: all servers' loops; the locks under which changes take turns.
-Writes: the roster; records; events; the log; `StatusBoard`; `CatalogMemory`; the group's supervisor (child table); this
-actor's mailbox.
+Owns: loops of servers; tasks of changes; locks of changes.
+Writes: the roster; the sources; records of servers; actors of the group; the event hub; the log.
 Calls: kernel, servers, servers.record, servers.ref, _loop, _tree.
 """
 

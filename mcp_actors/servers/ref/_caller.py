@@ -4,9 +4,9 @@ A request is one or more *attempts* to get an answer from the server's actor. Th
 decide whether an attempt is made; ``_rules`` decides whether another follows. Retries and middleware run in the
 caller's task, and end if the caller is cancelled.
 
-Owns: one request's attempts; a retry's actor and tasks, on a separate connection.
-Writes: the mailboxes of the server's actor and of the lifecycle actor; the server's record (`PolicyState`, health, the
-wish to start a lazy server); the request's `Deadline`; the log.
+Owns: attempts of requests; actors of retries; tasks of retries.
+Writes: the server's record; requests; deadlines of requests; the server actor's mailbox; the lifecycle actor's mailbox;
+the log.
 Calls: catalog, kernel, servers, servers.connection, servers.record, servers.requests, _facts, _operations.
 """
 

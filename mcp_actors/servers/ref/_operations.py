@@ -3,8 +3,8 @@
 An operation replaces the current wish (`Wanted`) in the caller's step, then waits for its `Verdict`: done, failed or
 superseded. The group carries out wishes (``group/_loop.py``), so a change is completed even if the caller is cancelled.
 
-Owns: short tasks that start replicas or watch their supervisor.
-Writes: `ServerRecord.woken`; `ServerLife` (wish, state); the mailboxes of the lifecycle actor and of supervisors.
+Owns: tasks for replicas.
+Writes: records of servers; the lifecycle actor's mailbox; mailboxes of supervisors.
 Calls: kernel, servers, servers.record.
 """
 

@@ -3,9 +3,8 @@
 Each method checks its arguments in the caller's step. A request goes to the `Caller`, a start or a stop to
 ``_operations``, an approval to the catalogue, and a sign-in to ``connection``.
 
-Owns: nothing; `check_health` runs a task for each replica.
-Writes: the mailboxes of the server's actors and of the lifecycle actor; deadlines; the catalogue (approved tools); the
-token store.
+Owns: tasks of health checks.
+Writes: the server's record; mailboxes of server actors; the lifecycle actor's mailbox; the token store.
 Calls: auth, catalog, config, servers, servers.connection, servers.record, servers.requests, _caller, _operations,
 _prompts.
 """

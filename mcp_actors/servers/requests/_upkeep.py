@@ -3,8 +3,8 @@
 All go through the mailbox of the connection's actor. Since 2026-07-28 the log level is part of each request
 (`meta_for`), and servers ask for the roots when they need them.
 
-Owns: nothing; the actor runs `keep_checking` and `keep_log_level` as tasks of a connection.
-Writes: the actor's mailbox; the record (health, log level for later connections); the log.
+Owns: nothing.
+Writes: the connection's record; the mailbox of its actor; requests to servers; the log.
 Calls: catalog, servers, servers.record, _request.
 """
 

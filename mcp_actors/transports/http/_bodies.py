@@ -3,9 +3,8 @@
 The server may act on a request once the HTTP client begins to send the request's body. A surplus response must not
 answer the next request (see `Reads`). Long bodies are read in small pieces, within limits.
 
-Owns: an `EventParser` (the arriving event); `Reads` (count per connection).
-Writes: `RequestUnderWay.sent`; `Lifeline.heard_at`; httpx2's ``Response.stream``; a response's network stream
-(``read``). Closes responses; shuts down sockets.
+Owns: parsers of event streams; counters of reads.
+Writes: requests in flight; links; HTTP responses; network streams; sockets.
 Calls: transports, _failures.
 """
 
