@@ -4,8 +4,7 @@ Tracebacks and `repr` show ``mcp_actors.ConnectFailed``, not the private file of
 which editors then complete. `fetch_later` delays a slow import until a name of the module is used.
 
 Owns: nothing.
-Writes: public functions (``__module__``); public classes (``__module__``, ``__dir__``, annotations); folders (their
-namespaces).
+Writes: public functions; public classes; namespaces of folders.
 Calls: nothing.
 """
 

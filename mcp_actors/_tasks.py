@@ -1,7 +1,7 @@
 """Run background tasks, jobs that block, and slow callbacks; receive signals.
 
-Owns: the threads of jobs that block. Tasks, queues and scopes belong to callers.
-Writes: the log; signal handlers of the process.
+Owns: queues; errors of failed tasks; background tasks; threads of blocking jobs.
+Writes: signal handlers of the process; the log.
 Calls: _backoff, _collapse, _errors, _foreign, _text.
 """
 

@@ -3,7 +3,7 @@
 Pydantic AI records the tool calls of a `DynamicToolset`, such as `PydanticAIToolset`, as steps of a durable workflow.
 After a crash the workflow runs again, but does not repeat recorded calls.
 
-Owns: nothing; tools are not kept between turns.
+Owns: nothing.
 Writes: requests to servers.
 Calls: bridge, catalog, _offer.
 """

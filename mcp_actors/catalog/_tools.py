@@ -4,7 +4,7 @@ A tool is shared by a whole group, so the tool's dicts and lists refuse changes.
 structured content, and write equal JSON differently; `result_value` and `canonical_text` hide this.
 
 Owns: nothing.
-Writes: a failed `CallToolResult` (the tool's name, the server's name, a suggestion).
+Writes: failed results of tools.
 Calls: nothing.
 """
 

@@ -3,8 +3,8 @@
 ``serve --http`` makes a token if there is none yet. With ``--no-token`` it listens at loopback addresses only. The
 first signal lets requests finish (`HttpDoor.drain`); a second ends the command at once.
 
-Owns: the listening sockets, the metrics, and the thread that opens a browser.
-Writes: the token file; stdout (addresses, a new token); the `ServedFile` (`on_reload`).
+Owns: metrics; the thread of the browser; listening sockets.
+Writes: the state of the served file; the token file; stdout.
 Calls: gateway, gateway.http, observe, _configuration, _control, _gateway, _output.
 """
 

@@ -4,8 +4,8 @@ A daemon serves the servers of a configuration file to all editors of a user. Tw
 any may be killed. An exclusive lock admits one daemon. `attach` runs this file but does not import ``mcp_actors``, so
 imports are few.
 
-Owns: nothing; a started daemon outlives this process, and inherits the lock.
-Writes: a daemon's folder, lock and log. Removes a killed daemon's sockets.
+Owns: nothing.
+Writes: the daemon's folder, lock, sockets and log.
 Calls: nothing.
 """
 

@@ -2,8 +2,8 @@
 
 A `Later` may be used too late, twice or never; ``_serving`` decides what happens then.
 
-Owns: a `LaterQueue`'s items. An open `Later` belongs to `Requests`.
-Writes: the answer to a message, through `Settles`.
+Owns: queues of answers.
+Writes: answers to messages.
 Calls: nothing.
 """
 

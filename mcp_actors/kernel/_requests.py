@@ -4,9 +4,8 @@ A handler is foreign code, and may raise anything, leave a cancel scope open, en
 exchange of messages. The mailbox calls `Requests.take` in steps of other actors, so ``take`` must not raise.
 A Ctrl-C may interrupt a handler, but not the kernel around it.
 
-Owns: one incarnation's slots and their tasks; a Trio run's `Steps` (queue for plain ``def`` handlers).
-Writes: envelopes; the actor's record (``in_flight``, ``reentrant``, ``sweeps``, mailbox); the log. May end the
-incarnation.
+Owns: slots of the incarnation; the queue of plain handlers; sweeps of the tree; tasks of handlers.
+Writes: envelopes; the incarnation; the record and the mailbox of the actor; the log.
 Calls: _actor, _circles, _later, _record, _serving.
 """
 

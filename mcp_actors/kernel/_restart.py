@@ -3,8 +3,8 @@
 Every decision is a function of plain data, with the time as an argument: nothing here runs a task, reads a clock, or
 touches a running actor. ``_children`` and ``_supervisor`` carry the decisions out.
 
-Owns: `RestartBudget`, a count of recent attempts.
-Writes: functions (signatures, in `shows_options`).
+Owns: restart budgets.
+Writes: decorated functions.
 Calls: _envelope, _incarnation, _mailbox, _record.
 """
 

@@ -4,9 +4,9 @@ Every message must be answered exactly once, even if the caller leaves, the hand
 same step. `MessagesInFlight` decides what an exception means. `TakenMessages` serves messages that need no task: those
 of `Actor.take`, and those whose handler has returned a `Later`. A `Slot` is a task of ``_requests`` that runs handlers.
 
-Owns: an incarnation's messages in flight, and its count of free slots.
-Writes: envelopes; the actor (``_requests``), its mailbox and its record (``in_flight``); the tree's `Sweeper` (timers);
-request tasks (names, contexts); the log. Emits events; may end the incarnation.
+Owns: messages in flight; free slots.
+Writes: envelopes; the actor and its incarnation; the actor's record and mailbox; sweeps and events of the tree; tasks
+of requests; the log.
 Calls: _actor, _circles, _envelope, _events, _later.
 """
 

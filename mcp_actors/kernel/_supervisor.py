@@ -3,9 +3,9 @@
 One child table is changed by failures, by requests, and by the supervisor's end. The hard parts are failures of several
 children at once, and an end that must reach every child although the supervisor may be cancelled or killed.
 
-Owns: the restart budget; the children's nursery; the tasks that delay or start children.
-Writes: the child table; children (records, mailboxes); the log. Emits `Restarting` and `GaveUp`. May end the
-supervisor.
+Owns: the restart budget; the nursery of the children; tasks of starts.
+Writes: the child table; records and mailboxes of children; the supervisor's incarnation; answers to requests; events;
+the log.
 Calls: _actor, _children, _circles, _envelope, _events, _record, _ref, _restart, _table.
 """
 

@@ -3,8 +3,8 @@
 The SDK's `ClientSession` takes a `LinkDispatcher` as ``dispatcher``. Each notification is passed on in the step of its
 arrival, before the answer that follows. User code runs in other tasks, and cannot hold up the reader.
 
-Owns: the tasks that answer the server's requests, and those that deliver progress reports.
-Writes: the link, its `Lifeline` and its `RequestTable`; requests (params); callers' deadlines; spans; the log.
+Owns: progress reports; tasks of the server's questions; tasks of progress callbacks.
+Writes: the link; requests; deadlines of requests; answers to callers; spans; the log.
 Calls: transports, _eras.
 """
 

@@ -3,9 +3,9 @@
 A file may be half written, and a database unreachable. No failure may stop a server or end the watch, so `Upkeep`
 restarts failed tasks. `Sources` has threads for calls that may block.
 
-Owns: a task for each followed source; a task for each written table.
-Writes: `Sources`; the `Roster` (`homes`, `not_loaded`); the mailbox of the lifecycle actor; database tables; `Upkeep`
-(`errors`); `ConfigRejected` events; the log.
+Owns: states of servers for tables; tasks of sources; tasks of tables.
+Writes: the sources; the roster; the mailbox of the lifecycle actor; errors and events of the group; database tables;
+the log.
 Calls: config, kernel, servers.record.
 """
 

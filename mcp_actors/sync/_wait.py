@@ -3,8 +3,8 @@
 Trio's thread puts wake-ups and callbacks into a queue of the waiting thread. No `threading.Lock` is used, because in
 the main thread, Python may raise `KeyboardInterrupt` while one is held.
 
-Owns: each thread's queue; the deadline of `fail_after`; threads for synchronous callbacks.
-Writes: the `Bridge` (answers of callbacks).
+Owns: queues and answers of waiting threads; deadlines of calls; threads of callbacks.
+Writes: the bridge.
 Calls: bridge, kernel.
 """
 

@@ -3,8 +3,8 @@
 Actors and scripted servers may be in other threads than the test. Neither Trio's nor asyncio's events can be set from
 another thread.
 
-Owns: the `Signal` (wakers of waiting tasks).
-Writes: event loops (callbacks that wake tasks).
+Owns: wakers of waiting tasks.
+Writes: event loops.
 Calls: nothing.
 """
 

@@ -3,7 +3,7 @@
 A file seldom names its client (a `Program`), so the program is recognized by the file's folder, name and keys.
 
 Owns: nothing.
-Writes: warnings, through a given function. Looks for ``.git`` and other marks of a project.
+Writes: warnings.
 Calls: _file.
 """
 

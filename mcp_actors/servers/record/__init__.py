@@ -3,9 +3,8 @@
 This file only gathers names; the last lines describe the folder. Actors, requests, refs and the group share a server's
 record; ``_record`` names the writer of each part.
 
-Owns: the parts of a record; the group's roster owns the whole.
-Writes: the log; events; a link's `Lifeline` (`on_exit`); a `LimitExceeded` (its text). Runs listeners, methods of the
-`SubscribingConnection`, and the group's `on_retire`.
+Owns: the parts of records; tasks of notifications.
+Writes: links; errors; events; the log.
 Calls: _health, _life, _record, _states, _status, _subscriptions, _wanted.
 """
 
