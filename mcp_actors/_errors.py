@@ -4,7 +4,7 @@ An error in a server's answer is an `mcp.MCPError`, outside this tree. The code 
 who failed, what happened and what to do. Facts, such as an exit code, are attributes.
 
 Owns: nothing.
-Writes: the error classes.
+Writes: the public names of the error classes.
 Calls: _exports, _pickling.
 """
 

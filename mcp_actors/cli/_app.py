@@ -4,7 +4,7 @@ A command is a function that returns an exit code. Every command line imports th
 MCP's types takes most of a second, so a function imports the command's code only when called.
 
 Owns: the commands, the help, the parser.
-Writes: stdout; this process.
+Writes: stdout. For ``attach``, replaces this process.
 Calls: _attach_hosts, _call, _check, _completion, _config, _control, _gateway, _http, _output, _pins, _read, _sign_in.
 """
 
