@@ -5,9 +5,9 @@ operation, because another thread may change the object.
 
 | method on Trio's side | method of the view |
 |---|---|
-| async | async; `Bridge.call` |
-| async, sends a request to a server | async; `Bridge.ask` |
-| async, sends a call to an actor | async; `Bridge.send` |
+| async, such as `list_tools` | async; `Bridge.call`, a task on Trio's side |
+| `call_tool`, `get_prompt`, `complete`, `read_resource` | async; `Bridge.ask`, a task only after a failure |
+| `ActorRef.call` | async; `Bridge.send`, no task |
 | sync, acts or reads much (`tree`) | async; `View._step`, one step on Trio's side |
 | sync, reads a little | sync; in the thread of the caller |
 | ``async with`` of a stream | the same, with an `AsyncioStream` |

@@ -1,10 +1,10 @@
 """Validate tool arguments and tool results; convert schemas for model providers.
 
-By default, only the first result of each tool on a connection is checked. Compiling a schema is slow, so only schemas
-of called tools are compiled. `strict_schema` rewrites a schema for model providers, or returns a copy if there is no
-strict form.
+By default, only the first result of each tool on a connection is checked. Unknown arguments are logged once. Compiling
+a schema is slow, so only schemas of called tools are compiled. `strict_schema` rewrites a schema for model providers,
+or returns a copy if there is no strict form.
 
-Owns: compiled schemas; unchecked tools; unknown arguments.
+Owns: compiled schemas; the names of tools whose next result is checked; the names of logged arguments.
 Writes: the log.
 Calls: _schemas, _tools.
 """

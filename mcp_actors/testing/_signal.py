@@ -44,7 +44,7 @@ class Signal(anyio.Event):
             wake()
 
     async def wait(self) -> None:
-        """Wait until set. **Cancellation** returns at once."""
+        """Wait until set. **Cancellation** ends the wait."""
         event = anyio.Event()
         with self._lock:
             if self._set:

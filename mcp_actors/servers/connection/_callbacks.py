@@ -1,11 +1,12 @@
-"""Run the user's callbacks for a server's requests and notifications.
+"""Run the user's callbacks for a server's questions and notifications.
 
-A callback may block, fail, call the same server, or ignore cancellation. So each callback runs in its own task
-(`CallbackTasks`), and another task waits for the answer. A timeout, a withdrawn request or the end of the connection
-ends the wait at once.
+A callback may block, fail, call the same server, or ignore cancellation. So each call of a callback runs in its own
+task (`CallbackTasks`), and another task waits for the answer. A timeout, a withdrawn question or the end of the
+connection ends the wait at once.
 
 Owns: open questions; queued notifications; tasks of callbacks.
-Writes: deadlines of requests; failures of questions; listeners of the connection; events of the server; the log.
+Writes: deadlines of the user's requests; errors of questions; listeners of the connection; events of the server; the
+log.
 Calls: config, servers, servers.record, servers.requests.
 """
 
