@@ -4,8 +4,8 @@
 servers accept a refresh token once, and take a second use for a theft. So a single task of a single process refreshes
 the token, and a cancelled caller does not end the refresh.
 
-Owns: the connection's sign-in; refresh tasks.
-Writes: HTTP requests; HTTP responses; the authorization client; the token store; the log.
+Owns: the connection's tokens; refresh tasks.
+Writes: headers of requests; credentials to mask; the token store; the log.
 Calls: _exchange, _flow, _stores.
 """
 

@@ -4,7 +4,7 @@ A task on Trio's side waits while a task on the event loop runs a function of th
 and either side may end first.
 
 Owns: message streams of in-process servers; tasks of functions on the event loop; tasks of servers on Trio's side.
-Writes: the state of the bridge; signals and signal handlers of the process; the log.
+Writes: the bridge's lists of tasks and configurations; signals to the process; its signal handlers; the log.
 Calls: config, kernel, servers, transports, _bridge.
 """
 

@@ -4,7 +4,7 @@ Large schemas are shortened, except in JSON. Credentials are masked in descripti
 in results.
 
 Owns: the progress bar.
-Writes: requests to servers; the `Output`.
+Writes: requests to servers; the command's output.
 Calls: catalog, config, servers, transports, _configuration, _connect, _output.
 """
 

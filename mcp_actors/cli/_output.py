@@ -3,8 +3,8 @@
 A terminal gets plain text, and never binary data or a server's escape sequences. A program gets the content unchanged.
 ``--help`` imports this file, so the SDK is imported only when needed.
 
-Owns: the consoles; the last line of the terminal; the task of signals.
-Writes: signal handlers of the process; stdout; stderr; files of results; the stderr log of servers.
+Owns: the consoles; the last line of the terminal; the task that receives signals.
+Writes: signal handlers of the process; stdout; stderr; result files; the logger of servers' stderr.
 Calls: catalog.
 """
 

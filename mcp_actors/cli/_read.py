@@ -3,7 +3,7 @@
 Credentials are masked in descriptions, but not in the content of a resource or a prompt.
 
 Owns: nothing.
-Writes: the `Output`.
+Writes: requests to servers; the command's output.
 Calls: servers, _configuration, _connect, _output.
 """
 

@@ -4,7 +4,7 @@ Programs that clean folders may remove a unix socket, so a missing socket is cre
 accepted before a listener closes, or the system would reset them.
 
 Owns: listeners; files of unix sockets.
-Writes: the gateway's event `stopping`; connections of clients; the log.
+Writes: the gateway's event `stopping`; socket options; the log. Asks connections to end.
 Calls: _daemon.
 """
 

@@ -1,11 +1,10 @@
 """Serve a group over stdin and stdout, or over sockets.
 
 A cancelled request must not begin, so a connection first reads all available data. After a freeze of the process, the
-connection also sends a ``ping``. Requests wait for the client's answer: all cancellations that the client sent earlier
-arrive first.
+connection also sends a ``ping``, and requests wait for the answer, because earlier cancellations arrive before it.
 
-Owns: messages of clients; the number of clients; tasks of the gateway; tasks of clients; sockets.
-Writes: the gateway's sessions; connections of the `Heart`; lines to clients; stdin and stdout; the log.
+Owns: waiting messages; the number of clients; tasks of the gateway; tasks of clients; sockets.
+Writes: the sets of sessions and connections; lines to clients; the blocking mode of stdin and stdout; the log.
 Calls: config, servers, transports, transports.socket, _calls, _daemon, _front, _listen, _network, _output, _session.
 """
 

@@ -5,7 +5,7 @@ the same step; if servers must connect first, a task passes it on later. Request
 except for their hop-by-hop members.
 
 Owns: the gateway's state; requests of clients; questions to clients; tasks of requests.
-Writes: the gateway's budget; requests to servers; results of requests; lines to clients; the log.
+Writes: the memory budget; requests to servers; hop-by-hop members of results; lines to clients; the log.
 Calls: config, servers.requests, transports.socket, _budget, _calls, _daemon, _front, _news, _own.
 """
 

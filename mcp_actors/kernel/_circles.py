@@ -13,7 +13,7 @@ The wait-for graph is not stored, but walked when a node is about to wait::
     `ControlLane`              handlers of control messages, or an incarnation that starts or ends
     manager (`Children`)       children that start or end
 
-Owns: context variables of tasks.
+Owns: context variables that say for whom a task works.
 Writes: lists of awaited calls.
 Calls: nothing.
 """

@@ -1,9 +1,10 @@
 """Find processes, descriptors, threads and asyncio tasks that a test leaves behind.
 
-Descriptors, threads and tasks get `GRACE` seconds to go away. Child processes started since the snapshot are killed.
+Descriptors, threads and tasks get `GRACE` seconds to go away. Child processes started since the snapshot before the
+test are killed.
 
 Owns: snapshots; a ``ps`` process.
-Writes: child processes. Runs the garbage collector.
+Writes: signals to child processes. Runs the garbage collector.
 Calls: nothing.
 """
 

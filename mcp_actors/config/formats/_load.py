@@ -4,7 +4,7 @@ One bad entry must not spoil the others: `LoadedConfig.failed` has the error. `l
 ask a person for inputs. Environment variables (``MCP_ACTORS_…``) override fields of entries.
 
 Owns: nothing.
-Writes: lists of warnings.
+Writes: the caller's list of warnings.
 Calls: config, _entry, _file, _inputs, _keys, _programs.
 """
 

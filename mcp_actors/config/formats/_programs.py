@@ -3,7 +3,7 @@
 A file seldom names its client (a `Program`), so the program is recognized by the file's folder, name and keys.
 
 Owns: nothing.
-Writes: warnings.
+Writes: the caller's list of warnings.
 Calls: _file.
 """
 

@@ -13,7 +13,7 @@ a session                 none                                      ends by DELE
 ========================  ========================================  ================================================
 
 Owns: client sessions; request pipelines; kept messages; session tasks.
-Writes: the gateway; the connection; the memory budget; replies to clients; the log.
+Writes: the set of sessions; the connection's pipeline; the memory budget; replies to clients; the log.
 Calls: gateway, _wire.
 """
 

@@ -4,7 +4,7 @@
 holds the wish about the server (`Wanted`).
 
 Owns: states and errors of the server and its connections; the wish about the server.
-Writes: noted errors; events; readers of subscriptions; the log.
+Writes: tracebacks of errors; events; the log. Wakes readers of subscriptions.
 Calls: auth, kernel, _states, _wanted.
 """
 

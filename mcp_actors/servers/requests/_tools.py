@@ -3,8 +3,8 @@
 If the catalogue changes while a call waits in the mailbox, the call is checked again before the send. `Around` runs the
 program's middleware, which may send any number of messages for one call.
 
-Owns: calls of middleware.
-Writes: the server's catalogue; the session; deadlines of calls; requests to the server; the log.
+Owns: calls sent by middleware.
+Writes: the server's catalogue; the session's tool schemas; deadlines of calls; requests to the server; the log.
 Calls: config, servers, _lists, _request.
 """
 

@@ -4,8 +4,8 @@ A client combines headers, an auth flow, TLS settings, proxies and limits. Unles
 thread makes the client, because it may read a certificate file. If a function of the configuration fails, or a proxy or
 a certificate file is unusable, `ConnectFailed` is raised. No request is sent to the server here.
 
-Owns: the thread for a new client.
-Writes: the HTTP client; the masker of credentials.
+Owns: the thread that makes the client.
+Writes: the client's headers, hooks and auth flow; credentials to mask.
 Calls: auth, config, transports, _bodies, _proxies, _transport.
 """
 

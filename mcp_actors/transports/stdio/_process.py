@@ -4,7 +4,7 @@ The process may be a wrapper such as ``npx``, with the real server as its child.
 which the process leads. The system may reuse the number of an empty group, so the leader is reaped only after the
 connection has ended.
 
-Owns: the end of stderr; the exit task; the start thread; the process; its pipes.
+Owns: the start thread; the process; its pipes; the task that awaits the exit; the last stderr output.
 Writes: signals to the process group; the log. Reads ``/proc``.
 Calls: transports, _command.
 """
