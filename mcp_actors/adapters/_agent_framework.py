@@ -3,8 +3,8 @@
 The tools of a group may change during a run. The framework shows the model a list of tools, and looks up called tools
 in the same list. So a chat middleware updates the list before each request to the model.
 
-Owns: the provider's `Approvals`.
-Writes: runs of agents; requests to servers.
+Owns: approval rules for tools.
+Writes: tools and instructions of agent runs; requests to servers.
 Calls: bridge, config, _offer.
 """
 

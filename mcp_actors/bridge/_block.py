@@ -9,8 +9,8 @@ also end by a cancellation, Ctrl-C or a failure of Trio.
 | is dropped (`GeneratorExit`, or never left) | usually ends before the program |
 | is left in a forked process | goes on in the parent |
 
-Owns: the Trio run; its bridge; queues between threads; its thread; exit handlers.
-Writes: tasks of callbacks; the block's task; signal handlers of the process.
+Owns: the Trio run; its thread; its bridge to asyncio; queues between threads; exit handlers.
+Writes: signal handlers of the process. Cancels the block's task and users' callbacks.
 Calls: _bridge, _signals.
 """
 

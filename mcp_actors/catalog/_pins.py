@@ -1,10 +1,10 @@
 """Detect changed tools by hashes of accepted definitions; keep listings between runs.
 
-A server may list harmless tools during a review. Later a tool's description may contain new instructions to the model.
-Stored listings that another user could change are ignored.
+A server may list harmless tools during a review, and later put instructions to the model into a description. A stored
+listing that another user could change is ignored.
 
-Owns: the catalogue store.
-Writes: files of the store; the log.
+Owns: the directory of stored listings.
+Writes: files in that directory; the log.
 Calls: _schemas, _tools.
 """
 

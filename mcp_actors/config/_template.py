@@ -1,8 +1,8 @@
 """Make and resolve transports; list their variables and secrets.
 
 ``${NAME}`` is a variable in the commands and URLs of a configuration file, but literal text in Python code. So a
-transport holds text from a file as `Written`, and every connect resolves a copy of the transport. Secrets, and the
-values of variables, are masked in logs and errors.
+transport holds text from a file unresolved, as `Written`; every connect resolves a copy of the transport. Secrets, and
+the values of variables, are masked in logs and errors.
 
 Owns: nothing.
 Writes: nothing.

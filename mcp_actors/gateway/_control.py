@@ -1,7 +1,7 @@
 """Answer ``mcp-actors status``, ``restart`` and the like in a daemon.
 
 Commands have their own socket: a program in a sandbox gets the clients' socket only, and can neither stop nor reload
-anything. A request is one line of JSON, and the answer is several. Each connection carries one request::
+anything. Each connection carries one request, a line of JSON, and its answer, several lines::
 
     {"do": "restart", "file": "/home/me/mcp.json",    request; without names, about all servers
      "servers": ["docs"]}                             (a "stop" without names stops the daemon)
@@ -16,7 +16,7 @@ anything. A request is one line of JSON, and the answer is several. Each connect
     {"other": true}                                   the whole answer of a daemon that serves another file
 
 Owns: connections of commands; tasks of commands; tasks of changes.
-Writes: answers to commands; servers; the group; the web page; the daemon; the log.
+Writes: answers to commands; the log. Starts and stops servers; reloads the group; serves a web page; ends the daemon.
 Calls: observe, servers, _daemon, _front, _listen.
 """
 

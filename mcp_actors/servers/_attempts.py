@@ -1,10 +1,10 @@
-"""Report to observers how each attempt of a request ended.
+"""Report to the user's observers how each attempt of a request ended.
 
-A request has one attempt, and one more for each retry. Each attempt must be reported exactly once (decision 53), even
-if the caller leaves.
+A request has one attempt, and another for each retry. Each must be reported exactly once (decision 53), even if the
+caller leaves.
 
-Owns: a server's list of observers; counters of tools.
-Writes: the log.
+Owns: a server's list of observers; counters of each tool's results.
+Writes: the log. Runs observers.
 Calls: config, kernel, _rules.
 """
 

@@ -3,8 +3,8 @@
 A tool has acted before its invalid result is read, so `read_result` keeps all that can be read. Requests for input must
 be valid, and so must each name, URI and cursor in a list: later requests depend on them.
 
-Owns: kinds of logged deviations.
-Writes: results of requests; the log.
+Owns: kinds of deviations already logged.
+Writes: repairs of results; the log.
 Calls: _eras.
 """
 

@@ -1,7 +1,7 @@
 """`dump_config`: turn servers into data that `load_config` reads.
 
-No credential may be written by accident. A literal value in ``env``, ``headers``, ``auth`` or ``secret`` is refused. In
-arguments and URLs, only a literal that looks like a secret is refused.
+No credential may get into this data by accident. Values of ``env``, ``headers``, ``auth`` and ``secret`` must be
+variables like ``${TOKEN}``. In arguments and URLs, only a literal that looks like a secret is refused.
 
 Owns: nothing.
 Writes: nothing.

@@ -5,7 +5,7 @@ own, so no log message, notification or subscription crosses identities. When th
 first, so balancers send no new requests.
 
 Owns: connections of clients; servers of identities; background tasks; listening sockets; the selector.
-Writes: tokens of clients; gateways; requests; replies to probes; the log.
+Writes: valid tokens; the set of gateways; identities of requests; replies to probes; the log.
 Calls: config, gateway, observe, _access, _streamable, _wire.
 """
 

@@ -5,8 +5,8 @@ both in reverse order. Requests run outside the session's nurseries, so a failin
 and cancels no task. `ConnectionPhase` draws the life of a connection.
 
 Owns: the link; the session; tasks of the connection.
-Writes: records of the server and the connection; attributes of requests; this actor's mailbox; requests to the server;
-the group's closing order.
+Writes: facts and errors in the server's records; progress of requests; requests to the server; this actor's mailbox;
+its turn in the group's closing order.
 Calls: config, kernel, servers, servers.record, servers.requests, transports, _callbacks, _direct, _negotiation,
 _streams, _upkeep.
 """

@@ -1,11 +1,11 @@
 """Keep a connection up to date: its lists, age, and sign-in.
 
-A task that requests a list again after a change must neither overload the server nor give up silently: `Pace` delays
-requests, and failed attempts are repeated with a back-off (`keep_trying`). An old or unused connection is reported
-(`report_lifetime`). A connect that requires a sign-in asks a person, at most twice per hour.
+A task that lists again after a change must neither overload the server nor give up silently: `Pace` delays requests,
+and failed attempts are repeated with a back-off (`keep_trying`). An old or unused connection is reported to the
+lifecycle actor (`report_lifetime`). A connect that requires a sign-in asks a person, at most twice per hour.
 
 Owns: the pace of list requests.
-Writes: records of the server and the connection; the server's deadlines; mailboxes of the server actor and the
+Writes: marks of stale lists; notes of sign-in questions; pauses of deadlines; mailboxes of the server actor and the
 lifecycle actor; the token store; the log.
 Calls: auth, config, servers, servers.requests, transports.
 """

@@ -4,7 +4,7 @@ An actor of the group carries out each change, so a change is completed even if 
 The loop of a server (``_loop``) starts, stops and reconnects that server. Changes of the set of servers take turns.
 
 Owns: loops of servers; tasks of changes; locks of changes.
-Writes: the roster; the sources; records of servers; actors of the group; the event hub; the log.
+Writes: the roster; the group's configuration; wishes in records of servers; events; the log. Starts added servers.
 Calls: kernel, servers, servers.record, servers.ref, _loop, _tree.
 """
 

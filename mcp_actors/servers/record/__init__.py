@@ -1,10 +1,9 @@
 """The record of a server: data that outlive its connections.
 
-This file only gathers names; the last lines describe the folder. Actors, requests, refs and the group share a server's
-record; ``_record`` names the writer of each part.
+This file only gathers names; ``Owns:`` to ``Calls:`` describe the folder. ``_record`` names the writer of each part.
 
-Owns: the parts of records; tasks of notifications.
-Writes: links; errors; events; the log.
+Owns: the parts of records; tasks for notifications.
+Writes: hooks of links; noted errors; events; the log. Runs listeners.
 Calls: _health, _life, _record, _states, _status, _subscriptions, _wanted.
 """
 

@@ -20,7 +20,7 @@ stay. Actors, refs, health checks and the group share a server's `ServerRecord`.
          └─ ConnectionRecord "shop:2"
 
 Owns: parts of records.
-Writes: the group's capacity; errors about limits; events of servers; the log.
+Writes: places in the order of connects; masked error texts; events of servers; the log.
 Calls: catalog, config, kernel, servers, transports, _health, _life, _states, _subscriptions, _wanted.
 """
 

@@ -4,7 +4,7 @@ Each method checks its arguments in the caller's step. A request goes to the `Ca
 ``_operations``, an approval to the catalogue, and a sign-in to ``connection``.
 
 Owns: tasks of health checks.
-Writes: the server's record; mailboxes of server actors; the lifecycle actor's mailbox; the token store.
+Writes: approved tools; deadlines of requests; mailboxes of server actors and the lifecycle actor; the token store.
 Calls: auth, catalog, config, servers, servers.connection, servers.record, servers.requests, _caller, _operations,
 _prompts.
 """

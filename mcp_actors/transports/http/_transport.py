@@ -4,8 +4,8 @@ httpx2 does auth, hooks, cookies and redirects. This file replaces its transport
 instructions. A cancellation or an error closes the connection in the same step: the next bytes could be the response to
 the failed request.
 
-Owns: connections of the client.
-Writes: requests to servers; the client's TLS context.
+Owns: connections to servers.
+Writes: requests to servers; the protocols that TLS offers.
 Calls: _bodies, _http11.
 """
 

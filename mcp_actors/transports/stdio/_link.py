@@ -1,10 +1,10 @@
 """The link to a server process that speaks over stdin and stdout.
 
 The connection ends when stdout ends, when no process can read sent requests, or when the server exceeds a limit. The
-exit of the process does not end the connection, because the real server may be a child of a wrapper that exited.
+process may exit earlier, as a wrapper whose child is the real server.
 
-Owns: the link; its tasks and its thread; the server process and its pipes.
-Writes: the `Lifeline` of the link; the `Masker`; the process group.
+Owns: the link; its tasks; its worker thread; the server process; its pipes.
+Writes: marks of the process's exit and the connection's end; credentials to mask. Stops the process group.
 Calls: config, transports, _command, _pipes, _process.
 """
 
