@@ -4,7 +4,7 @@ Users should see the failure, not the groups around the failure. Groups may be n
 function recurses.
 
 Owns: nothing.
-Writes: exceptions of callers.
+Writes: notes, causes and tracebacks of exceptions.
 Calls: nothing.
 """
 

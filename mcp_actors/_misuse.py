@@ -5,8 +5,8 @@ failed calls are explained, so correct calls lose no time.
 
 A system task protects each entered `open_servers` block from the garbage collector.
 
-Owns: blocks and their system tasks.
-Writes: decorated classes; notes on errors; the log.
+Owns: `open_servers` blocks; their system tasks.
+Writes: methods of decorated classes; notes on errors; the log.
 Calls: _exports, _foreign, _patched.
 """
 

@@ -4,7 +4,7 @@ A file is replaced as a whole: a reader never sees half a file. A killed writer 
 perhaps a file with the suffix `UNFINISHED`. All functions are synchronous: the caller's thread waits for the disk.
 
 Owns: nothing.
-Writes: given files and their directories; the umask of the process.
+Writes: given files and their directories; the umask, for a moment.
 Calls: nothing.
 """
 

@@ -4,7 +4,7 @@ Here a *host* is a program such as Cursor, and *our file* a configuration file o
 entry replaces the moved servers, and all else stays, comments included. So the text is edited, not written anew.
 
 Owns: nothing.
-Writes: the host's file; its backup; our file; the `Output`.
+Writes: the host's file; its backup; our file; the command's output.
 Calls: config, config.formats, _config, _output.
 """
 

@@ -1,10 +1,10 @@
 """Report the states of all servers: ``check`` and ``watch``.
 
-``check`` connects once and prints each result as soon as known. After Ctrl-C it also prints servers that have none yet.
+``check`` connects once and prints each result as soon as known. After Ctrl-C it also names servers without a result.
 Until a signal or an error, ``watch`` shows a live table on a terminal, else a line for each change.
 
 Owns: results; unprinted changes; the group of servers; the live table; the printing task.
-Writes: signal handlers of the process; the `Output`.
+Writes: signal handlers of the process; the command's output.
 Calls: catalog, config, config.formats, kernel, servers, _configuration, _connect, _output, _sign_in.
 """
 

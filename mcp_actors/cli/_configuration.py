@@ -3,8 +3,8 @@
 A configuration decides which programs run. So a file that the user did not name is used only if the user accepts the
 content. Servers may also be typed: a URL, or a command after ``--``.
 
-Owns: the user's inputs; the loaded configuration.
-Writes: the user's state folder; the command's output; the terminal; stderr.
+Owns: the user's answers; the loaded configuration.
+Writes: hashes of accepted files; the command's output; questions to the user.
 Calls: catalog, config, config.formats, _completion, _output.
 """
 

@@ -1,6 +1,6 @@
 """Define `ServerConfig`, `LoadedConfig` (the result of a load) and the protocol `Source`.
 
-A `Source` reads servers from a file or table; ``ServerConfig.source`` is only a str. A default or validator of
+A `Source` reads servers from a file or table; ``ServerConfig.source`` only names it. A default or validator of
 `ServerConfig` may use only earlier fields. Nothing here does I/O.
 
 Owns: nothing.

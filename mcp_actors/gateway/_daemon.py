@@ -5,7 +5,7 @@ any may be killed. An exclusive lock admits one daemon. `attach` runs this file 
 imports are few.
 
 Owns: nothing.
-Writes: the daemon's folder, lock, sockets and log.
+Writes: the daemon's folder, lock and log. Removes stale sockets; starts daemons.
 Calls: nothing.
 """
 

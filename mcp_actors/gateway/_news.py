@@ -4,7 +4,7 @@ A legacy client subscribes to one resource per request, sets one log level, and,
 changed lists. A modern client opens streams of notifications, and may name a log level in each request.
 
 Owns: a client's log level; subscriptions; URL elicitations; notification streams and their tasks.
-Writes: records of servers; requests to servers; the client's session; the log.
+Writes: listeners in servers' records; requests to servers; notifications to the client; the log.
 Calls: servers, _calls, _output.
 """
 

@@ -4,7 +4,7 @@ Programs override `running`, `handle` and a few synchronous hooks. A hook may ru
 Mistakes must fail early: a class is checked when made, an actor before it runs.
 
 Owns: tables of handlers.
-Writes: the actor's incarnation; the actor's mailbox; context variables of tasks.
+Writes: the incarnation's end, timers and monitors; postponed messages; context variables of tasks.
 Calls: _circles, _envelope, _handlers, _later, _ref, _timers.
 """
 

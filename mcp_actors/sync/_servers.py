@@ -4,7 +4,7 @@ The servers run on Trio, in a thread of their own. A thread of the program canno
 if the group has failed. A finalizer ends the Trio run once the program has dropped the block, the group and all refs.
 
 Owns: Trio's thread; an exit handler; a finalizer.
-Writes: the bridge; the block's proxy; the block's exception; signal handlers; the log.
+Writes: the bridge's failure; tracebacks of exceptions; signal handlers; the log. Ends the Trio run.
 Calls: bridge, config, kernel, servers, _generated_group, _wait.
 """
 

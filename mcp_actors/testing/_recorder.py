@@ -3,8 +3,8 @@
 The actors and the test may be in different threads and on different event loops. An event between a check and the
 wait must still be noticed. A seeded run reaches into Trio's scheduler, because Trio has no public way to order tasks.
 
-Owns: recorded events; recorded messages; answers of probes.
-Writes: Trio's scheduler; Python's random generator; the garbage collector.
+Owns: recorded events; recorded messages; planned answers of substitute actors.
+Writes: seeds of Trio's scheduler and `random`; the garbage collector's switch.
 Calls: kernel, servers, _signal.
 """
 

@@ -4,12 +4,12 @@
 |---|---|---|
 | modern | `CalledServerLink` | the caller's task |
 | legacy | `LegacyServerLink` | a task of its own |
-| `ElsewhereServer` | `StreamsLink` | another event loop |
+| on another event loop | `StreamsLink` | that loop |
 
 These links limit neither the size of messages nor the number of requests.
 
-Owns: messages to servers; lifespans of servers; tasks of legacy servers.
-Writes: requests to servers; notices to servers; the link; the log.
+Owns: queued messages; lifespans of servers; tasks of legacy servers.
+Writes: messages to servers; answers to requests; the connection's state; the log.
 Calls: config, _exchange, _link, _request_table.
 """
 

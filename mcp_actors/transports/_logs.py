@@ -1,15 +1,15 @@
 """Make logs safe to show: mask credentials, and keep text plain.
 
-If the program itself uses the SDK or httpx2, those log records must stay unchanged. So the code of our connections runs
-in a `discreet` block, and log filters recognize the block's records:
+If the program itself uses the SDK or httpx2, its own log records must stay unchanged. So the code of our connections
+runs in a `discreet` block, and log filters recognize the block's records:
 
 | record | outside of a `discreet` block | within |
 |---|---|---|
 | of this package | plain text | plain text, masked |
 | of the SDK, httpx2 or httpcore2 | unchanged | masked and shortened, or dropped |
 
-Owns: kinds of logged SDK warnings; a context variable.
-Writes: log records; their loggers.
+Owns: kinds of logged SDK warnings; the `discreet` context variable.
+Writes: log records; filters of loggers.
 Calls: config, _credentials.
 """
 

@@ -3,8 +3,8 @@
 An operation replaces the current wish (`Wanted`) in the caller's step, then waits for its `Verdict`: done, failed or
 superseded. The group carries out wishes (``group/_loop.py``), so a change is completed even if the caller is cancelled.
 
-Owns: tasks for replicas.
-Writes: records of servers; the lifecycle actor's mailbox; mailboxes of supervisors.
+Owns: tasks that start and watch replicas.
+Writes: wishes and states of servers; the lifecycle actor's mailbox; mailboxes of supervisors.
 Calls: kernel, servers, servers.record.
 """
 

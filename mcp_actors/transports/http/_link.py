@@ -1,11 +1,11 @@
 """The base of links over HTTP: their client, requests and refusals.
 
-A background task (`HttpLink.run`) owns the HTTP client. The task's failure goes to the `Lifeline`, and does not cancel
+A background task (`HttpLink.run`) owns the HTTP client. The task's failure ends the connection, and does not cancel
 the actor's owner task. A TCP connection may end while the server lives (see `Reach`). A refusal may concern one
 request, the session or the credentials (see `Refusals`).
 
 Owns: the HTTP client; requests in flight; background tasks.
-Writes: the lifeline; incoming requests; responses; errors; requests to the server; the log.
+Writes: the connection's state; counts of requests; response bodies; masked errors; requests to the server; the log.
 Calls: config, transports, _bodies, _client, _failures.
 """
 

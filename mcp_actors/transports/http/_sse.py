@@ -3,8 +3,8 @@
 One event stream carries all messages of the server, and the first event names the endpoint for all posts. Background
 tasks post most messages. The end of the stream ends the connection.
 
-Owns: the event stream; tasks of posts.
-Writes: the link's requests; the link's lifeline; messages to the session; posts to the server; the log.
+Owns: the event stream; posting tasks.
+Writes: answers to requests; the connection's state; messages to the session; posts to the server; the log.
 Calls: auth, config, transports, _bodies, _client, _failures, _link.
 """
 
