@@ -25,8 +25,8 @@ libraries get tools from `mcp_actors.adapters`; actors of your own derive from `
 # ``__all__`` lists the public names. Names are imported at first use (PEP 562), but type checkers see plain imports. On
 # Windows, and in a program that eventlet has patched, importing the package raises an ``ImportError``.
 #
-# These imports are exceptions, and go sideways: ``adapters`` and ``sync`` import ``bridge``, ``auth`` imports
-# ``config``, ``gateway`` imports ``observe``, ``__main__`` imports ``cli``, and the files of L0 import each other.
+# These imports go sideways: ``adapters`` and ``sync`` import ``bridge``, ``auth`` imports ``config``, ``gateway``
+# imports ``observe``, ``__main__`` imports ``cli``, and the files of L0 import each other.
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Run background tasks, jobs that block, and slow callbacks; receive signals.
 
-Owns: queues; errors of failed tasks; background tasks; threads of blocking jobs.
+Owns: items for callbacks; servers to close; errors of failed tasks; background tasks; threads of blocking jobs.
 Writes: signal handlers of the process; the log.
 Calls: _backoff, _collapse, _errors, _foreign, _text.
 """

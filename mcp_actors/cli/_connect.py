@@ -3,7 +3,7 @@
 A subcommand wants one attempt and a result for each server, so `open_once` replaces the configured options for starts
 and restarts. The subcommands ``watch``, ``serve`` and ``ui`` keep servers running, and open a group themselves.
 
-Owns: the group of a subcommand; connect tasks; the progress task; processes of servers.
+Owns: the group of a subcommand; connect tasks; the progress task.
 Writes: the output of the subcommand; signal handlers of the process.
 Calls: config, servers, transports, _configuration, _output.
 """

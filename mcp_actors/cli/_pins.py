@@ -4,7 +4,7 @@ A ``catalog_store`` keeps each server's last listing and the pins of accepted to
 next start. A change may consist of hidden characters, so changes are printed with escapes.
 
 Owns: nothing.
-Writes: the ``catalog_store``; the `Output`.
+Writes: pins in the ``catalog_store``; the command's output.
 Calls: catalog, config, servers, _configuration, _output.
 """
 

@@ -1,11 +1,11 @@
 """Limit the memory and processes that clients take, and share them fairly.
 
 One budget limits three sums for all gateways of a run of Trio: the bytes waiting for clients, the bytes of requests in
-flight, and the processes of ``per-session`` servers. The clients of one identity (name of a token) must not keep out
-the clients of another.
+flight, and the processes of ``per-session`` servers. Clients with the same token share an identity, and must not keep
+out other clients.
 
 Owns: the three sums; slots of processes.
-Writes: connections of clients; sessions of clients; the log.
+Writes: the log. Drops waiting messages; disconnects clients; ends sessions.
 Calls: nothing.
 """
 

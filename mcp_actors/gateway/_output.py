@@ -3,8 +3,8 @@
 A write never waits: a task writes the bytes that a client does not take at once. If the event loop did not run for a
 while (a *gap*), unread requests may have timed out at the clients, so the `Heart` notifies all connections.
 
-Owns: waiting bytes of clients; the last gap.
-Writes: the gateway's budget; connections; descriptors of clients; the log.
+Owns: bytes waiting for clients; the last gap.
+Writes: bytes to clients; the budget's sum of waiting bytes; gap notices to connections; the log.
 Calls: _budget, _listen.
 """
 

@@ -4,7 +4,8 @@ The SDK's `ClientSession` takes a `LinkDispatcher` as ``dispatcher``. Each notif
 arrival, before the answer that follows. User code runs in other tasks, and cannot hold up the reader.
 
 Owns: progress reports; tasks of the server's questions; tasks of progress callbacks.
-Writes: the link; requests; deadlines of requests; answers to callers; spans; the log.
+Writes: messages to the server; the link's request table; deadlines of requests; replies to callers; OpenTelemetry
+spans; the log.
 Calls: transports, _eras.
 """
 

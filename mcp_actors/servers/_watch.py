@@ -3,9 +3,9 @@
 A file may be half written, and a database unreachable. No failure may stop a server or end the watch, so `Upkeep`
 restarts failed tasks. `Sources` has threads for calls that may block.
 
-Owns: states of servers for tables; tasks of sources; tasks of tables.
-Writes: the sources; the roster; the mailbox of the lifecycle actor; errors and events of the group; database tables;
-the log.
+Owns: last written states; tasks of sources; tasks of tables.
+Writes: readings of sources; the source of each server; the mailbox of the lifecycle actor; errors of the group; events;
+states in database tables; the log.
 Calls: config, kernel, servers.record.
 """
 

@@ -3,8 +3,8 @@
 Tests and connections, in several threads, share the script. A middleware of the SDK's server commits most faults, and
 marks answers whose bytes the connection must spoil.
 
-Owns: the script of a server; the SDK's server; requests in flight.
-Writes: connections; messages to clients. Calls the test's functions.
+Owns: the script; the SDK's server; requests in flight.
+Writes: marks on answers; messages to clients. Crashes connections; calls the test's functions.
 Calls: _signal.
 """
 

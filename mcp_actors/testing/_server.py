@@ -4,7 +4,7 @@ The thread runs Trio, and serves stdio, HTTP and SSE. In-process connections use
 connection over stdio, the client starts a ``_relay`` process, which the test can kill and suspend.
 
 Owns: tasks of in-process connections; the server's thread; its sockets.
-Writes: the script; relay processes.
+Writes: tools and planned faults; in-process messages; signals to relay processes.
 Calls: config, transports, _behavior, _connections.
 """
 

@@ -4,7 +4,7 @@ Each request by a server starts a task, so `IncomingRequests` limits floods. `ex
 `Pipe`; the hard case is a cancellation after the server may have read the request.
 
 Owns: counters of requests; message streams.
-Writes: the pipe; the request table.
+Writes: lines to the pipe; the request table.
 Calls: _request_table.
 """
 

@@ -3,8 +3,8 @@
 One task, `HttpDoor.read`, watches all connections, and takes a whole request in one step. A request that is incomplete,
 chunked, pipelined or invalid goes to the connection's own task. No request begins if its client has left.
 
-Owns: connections of clients; their replies; their tasks; their sockets.
-Writes: the HTTP door; the memory budget; replies to clients; the log.
+Owns: connections of clients; their sockets; their tasks; unfinished replies.
+Writes: the HTTP door's list of connections; request bytes in the memory budget; replies to clients; the log.
 Calls: gateway, transports.
 """
 

@@ -7,11 +7,11 @@ legacy    one request per resource and connection           arrive unasked
 modern    one stream and one task per subscription          one stream per connection (`ChangeStream`)
 ========  ================================================  ==============================================
 
-A server never repeats a change, so after a gap every list and every subscribed resource counts as changed.
+A server never repeats a change, so after a break in listening every list and subscribed resource counts as changed.
 
 Owns: subscriptions of the connection; streams; tasks of streams.
-Writes: subscriptions of the server; listeners of the connection; the link; the server actor; requests to the server;
-the log.
+Writes: states of the server's subscriptions; notices to listeners; callbacks of the link; the mailbox of the server
+actor; requests to the server; the log.
 Calls: config, servers, servers.record, servers.requests, transports, _upkeep.
 """
 
