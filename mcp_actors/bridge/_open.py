@@ -5,7 +5,7 @@
 `open_asyncio_loop` runs Trio and asyncio in one thread.
 
 Owns: the asyncio event loop; its bridge; tasks of requests.
-Writes: requests to servers; the asyncio module; the log.
+Writes: list requests to servers; trio-asyncio's patches of asyncio; the log.
 Calls: config, kernel, servers, _block, _bridge, _callbacks, _generated_group, _generated_ref, _views.
 """
 

@@ -1,9 +1,9 @@
-"""Read servers from a table in PostgreSQL or SQLite.
+"""Read servers from a table in PostgreSQL or SQLite; write their states.
 
-A `TableSource` blocks a thread that nothing can stop, so each connect, each lock and each statement has a timeout.
+A `TableSource` blocks a thread that nothing can stop, so each connect, lock and statement has a timeout.
 
 Owns: connections to databases.
-Writes: database tables; SQLite files.
+Writes: states of servers; new tables; new SQLite files.
 Calls: config.formats, _server, _sources.
 """
 

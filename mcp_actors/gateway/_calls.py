@@ -4,7 +4,7 @@ A plain call, which waits for nothing but a small answer, starts no task. The ta
 the request. The task that reads the server's message writes the answer.
 
 Owns: requests of clients; tasks of requests.
-Writes: sessions of clients; mailboxes of server actors; the log.
+Writes: answers to clients; questions to clients; requests to server actors; the log.
 Calls: servers, servers.requests, transports, _front.
 """
 

@@ -1,10 +1,10 @@
-"""List tools, prompts and resources for clients, and find a name's server.
+"""List tools, prompts and resources for clients; find the server of each.
 
-Servers come, go and change their lists at any moment. The group keeps the tools. `Front` keeps the prompts and
-resources, and requests their lists again when they may have changed.
+Servers come, go and change their lists at any moment. The group keeps the tools. `Front` observes the group, keeps the
+prompts and resources, and requests both again when they may have changed.
 
-Owns: lists of prompts and resources; tasks for lists.
-Writes: event hubs of groups; records of lazy servers; requests to servers; the log.
+Owns: lists of prompts and resources; tasks of list requests.
+Writes: observers of the group; starts of lazy servers; list requests to servers; the log.
 Calls: servers, servers.connection.
 """
 
@@ -45,7 +45,7 @@ LIST_KINDS: Final[tuple[Changed, ...]] = ("tools", "prompts", "resources")
 logger = Log("mcp_actors.gateway")
 
 FIRST_LIST: Final = 5.0
-"""Seconds for which the first list, or a request for an unknown name, waits until servers have connected."""
+"""Seconds that the first list, or a request for an unknown name, waits for servers to connect."""
 
 
 LIST_METHODS: Final = {"prompts": "list_prompts", "resources": "list_resources", "templates": "list_resource_templates"}

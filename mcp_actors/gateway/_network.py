@@ -4,7 +4,7 @@ A stranger must not take a client's place. So a connection becomes a client by p
 server, in one try of at most `HANDSHAKE_SECONDS` and `MAX_LINE` bytes.
 
 Owns: nothing.
-Writes: the client's socket; the log.
+Writes: handshake lines to clients; the log.
 Calls: config, transports.socket, _listen.
 """
 

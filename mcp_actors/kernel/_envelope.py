@@ -5,7 +5,7 @@ A message is sent in an `Envelope`. The envelope is also the reply slot of the s
 earlier event counts.
 
 Owns: envelopes; reply slots.
-Writes: waiting senders; mailboxes and incarnations; the log.
+Writes: answers to senders; withdrawals to mailboxes and incarnations; the log.
 Calls: _circles.
 """
 

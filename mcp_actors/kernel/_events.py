@@ -2,8 +2,8 @@
 
 Observers are foreign code, called within steps of the kernel that must not stay half done. So errors of observers are
 logged, and an exception that ends the program waits for the end of the step. A slow subscriber must not hold up the
-actors, so each subscriber's stream is bounded, and drops the oldest events. A tree of actors may be deeper than
-Python's stack, so supervisors stop their children through a queue of `EventHub`.
+actors, so each stream is bounded, and drops the oldest events. `EventHub` also queues the stops of children, because a
+tree of actors may be deeper than Python's stack.
 
 Owns: event hubs of actor trees; streams of subscribers.
 Writes: the log.

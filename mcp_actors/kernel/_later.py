@@ -2,7 +2,7 @@
 
 A `Later` may be used too late, twice or never; ``_serving`` decides what happens then.
 
-Owns: queues of answers.
+Owns: queues of `Later` objects.
 Writes: answers to messages.
 Calls: nothing.
 """

@@ -4,7 +4,7 @@ Any task may change a mailbox. Each change moves, in the same step, all messages
 restart, a Ctrl-C, or a handler that puts a message back must neither lose nor repeat a message, nor change the order.
 
 Owns: lanes of envelopes; the error of a closed mailbox.
-Writes: envelopes, incarnations.
+Writes: places of envelopes; replies to senders; handovers to incarnations.
 Calls: _circles, _envelope.
 """
 

@@ -1,12 +1,12 @@
 """Decide how each message ends, and serve messages that need no task.
 
-Every message must be answered exactly once, even if the caller leaves, the handler ends and the incarnation ends in the
-same step. `MessagesInFlight` decides what an exception means. `TakenMessages` serves messages that need no task: those
-of `Actor.take`, and those whose handler has returned a `Later`. A `Slot` is a task of ``_requests`` that runs handlers.
+Every message must be answered exactly once, even if the caller, the handler and the incarnation end in the same step.
+`MessagesInFlight` decides what an exception means. `TakenMessages` serves messages without a task: those accepted by
+`Actor.take`, and those whose handler has returned a `Later`. A `Slot` is a task of ``_requests`` that runs handlers.
 
 Owns: messages in flight; free slots.
-Writes: envelopes; the actor and its incarnation; the actor's record and mailbox; sweeps and events of the tree; tasks
-of requests; the log.
+Writes: answers to senders; messages put back into the mailbox; the end of the incarnation; scheduled checks; events;
+tasks of handlers; the log.
 Calls: _actor, _circles, _envelope, _events, _later.
 """
 

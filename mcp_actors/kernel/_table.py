@@ -1,11 +1,11 @@
 """The child table of a supervisor, and functions on the children's records.
 
-A row outlives the incarnations of its child. The row names the running incarnation. While a restart is due, the row
-also names the *group* (a failed child and the children restarted with it). Incarnation and group vary independently,
-because a start, a failure and a stop may overlap.
+A row outlives the incarnations of its child, and names the running one. While a restart is due, the row also names the
+*group* (a failed child and the children restarted with it). Incarnation and group vary independently, because a start,
+a failure and a stop may overlap.
 
-Owns: rows of the child table; groups; incarnations of children.
-Writes: records of actors; mailboxes of actors; events.
+Owns: rows of the child table; restart groups; incarnations of children.
+Writes: final states of actors; errors to senders; limits of mailboxes; events.
 Calls: _actor, _incarnation, _mailbox, _record, _restart.
 """
 

@@ -1,10 +1,10 @@
 """Connections to a scripted server, in-process, over stdio or over HTTP.
 
 An in-process or stdio connection has its own SDK server. Requests to an HTTP port share an SDK server until a crash.
-The test may be outside the Trio run that serves a connection. So `crash` and `notify` pass their work to that run.
+A test may run outside the Trio run of a connection, so `crash` and `notify` pass their work to that run.
 
 Owns: SDK servers; tasks of connections; sockets.
-Writes: the script; messages to clients.
+Writes: the script's connections and requests; messages to clients.
 Calls: transports, _behavior, _signal.
 """
 

@@ -4,7 +4,7 @@ The caller's function ``ask`` may block, or raise. Each input that a server need
 declined.
 
 Owns: the inputs; their answers.
-Writes: nothing.
+Writes: questions to a person.
 Calls: config, _file.
 """
 

@@ -1,11 +1,10 @@
-"""Show people the servers of a gateway on a page.
+"""Show and control a gateway's servers on a web page.
 
 No text of a server may become script or style, so texts are escaped, and the Content-Security-Policy allows only the
-page's own script and style. Browsers send a cookie to every port of a host, so a sign-in is a cookie *and* a path that
-cannot be guessed.
+page's own. Browsers send a cookie to every port of a host, so a sign-in is a cookie *and* an unguessable path.
 
-Owns: pages; sign-ins; the last events of servers; a private file.
-Writes: event hubs of groups; the `HttpDoor`; servers; HTTP replies; the log.
+Owns: pages; sign-ins; the last events of servers; a file that opens the page.
+Writes: observers of groups; paths of the `HttpDoor`; actions on servers; HTTP replies; the log.
 Calls: catalog, gateway, kernel, observe, servers, _access, _door, _wire.
 """
 

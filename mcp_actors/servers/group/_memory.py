@@ -1,10 +1,10 @@
 """Remember the servers' tools from one run to the next.
 
-A server's file may be damaged, huge, or on a file system that hangs. Such a file delays a group at most until a
-time-out, hides no tools of other servers, and lets no changed tools count as accepted.
+A server's file in the ``catalog_store`` may be damaged, huge, or on a file system that hangs. Such a file delays a
+group at most until a time-out, hides no tools of other servers, and lets no changed tools count as accepted.
 
-Owns: known contents of files; the task of writes; a worker thread.
-Writes: records of servers; errors of the group; files of the ``catalog_store``; the log.
+Owns: known contents of files; the writing task; a worker thread.
+Writes: remembered tools of servers; errors of failed writes; files of the ``catalog_store``; the log.
 Calls: catalog, kernel, servers, servers.record.
 """
 

@@ -3,8 +3,8 @@
 httpx2 reads all proxy variables when it makes a client, and fails if any proxy is unusable. `EnvironmentProxies` reads
 the variables for each request, so an unusable proxy concerns only requests through it.
 
-Owns: transports of the client.
-Writes: nothing.
+Owns: a transport for each proxy.
+Writes: requests to servers.
 Calls: config.
 """
 

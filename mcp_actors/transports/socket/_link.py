@@ -4,7 +4,7 @@ This side has no process: the connection ends with the socket. Only health check
 network.
 
 Owns: the writing task; the thread for the secret's file; the socket.
-Writes: the masker of credentials; lines to the gateway.
+Writes: the list of credentials to mask; lines to the gateway.
 Calls: config, transports, transports.stdio, _handshake.
 """
 

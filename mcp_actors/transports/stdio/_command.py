@@ -5,7 +5,7 @@ and the directory are looked up first, and a missing interpreter is explained. I
 ``_landlock``, which becomes the server. ``_process`` does the look-ups in a thread, because each may block.
 
 Owns: nothing.
-Writes: cache folders of installers.
+Writes: missing cache folders of npm and uv.
 Calls: config, transports, _landlock.
 """
 
