@@ -1,10 +1,10 @@
 """Publish the names of a folder, and import some only when used.
 
-Tracebacks and `repr` show ``mcp_actors.ConnectFailed``, not the private file of the code. `dir` lists the public names,
-which editors then complete. `fetch_later` delays a slow import until a name of the module is used.
+Tracebacks and `repr` show ``mcp_actors.ConnectFailed``, not its private file. `dir` lists the public names, which
+editors then complete. `fetch_later` delays a slow import until a name of the module is used.
 
 Owns: nothing.
-Writes: public functions; public classes; namespaces of folders.
+Writes: module names of functions and classes; lists for `dir`; namespaces of folders.
 Calls: nothing.
 """
 

@@ -5,7 +5,7 @@ address in a private network. An `AuthorizationClient` limits the time and the s
 and checks a URL before anything is sent there.
 
 Owns: the last response.
-Writes: the caller's masker; requests to servers.
+Writes: the list of masked credentials; requests to servers.
 Calls: config.
 """
 

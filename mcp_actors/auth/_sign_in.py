@@ -4,7 +4,7 @@ A person takes minutes, may paste anything, or may leave. So an unusable token s
 shown, and each wait has a limit.
 
 Owns: the receiver of the redirect; the task of the receiver.
-Writes: the token store; the caller's masker; requests to servers.
+Writes: the token store; the list of masked credentials; requests to servers.
 Calls: _exchange, _flow, _receiver, _stores, _tokens.
 """
 

@@ -5,7 +5,7 @@ environment variables, and a shell's variables may differ. A command asks every 
 other files decline.
 
 Owns: connections to daemons.
-Writes: requests to daemons; the `Output`.
+Writes: requests to daemons; the command's output.
 Calls: gateway, _configuration, _output.
 """
 

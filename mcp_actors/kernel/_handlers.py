@@ -4,7 +4,7 @@ Mistakes in handlers (``@handles`` methods, or ``handle``) must show when the cl
 arrives. Annotations of handlers are left to type checkers; only that of ``handle``'s parameter is read here.
 
 Owns: nothing.
-Writes: decorated methods.
+Writes: marks on decorated methods.
 Calls: _envelope, _later.
 """
 

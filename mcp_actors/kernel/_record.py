@@ -4,7 +4,7 @@ Refs, a supervisor and incarnations share a record. Between two incarnations, me
 the next incarnation will follow.
 
 Owns: an actor's state; its mailbox; its children; its watchers.
-Writes: the tree's event hub; records of children; mailboxes of children; waiting tasks.
+Writes: events of the tree; records and mailboxes of actors below. Wakes waiting tasks.
 Calls: _envelope, _events.
 """
 

@@ -4,7 +4,7 @@ Programs send messages through an `ActorRef`, which refuses any message from out
 would deadlock.
 
 Owns: monitors.
-Writes: mailboxes; actors' records; the wait-for graph; event hubs.
+Writes: mailboxes; watchers of actors; lists of awaited calls; subscribers of events.
 Calls: _circles, _envelope, _events, _record.
 """
 

@@ -4,8 +4,8 @@ A handler is foreign code, and may raise anything, leave a cancel scope open, en
 exchange of messages. The mailbox calls `Requests.take` in steps of other actors, so ``take`` must not raise.
 A Ctrl-C may interrupt a handler, but not the kernel around it.
 
-Owns: slots of the incarnation; the queue of plain handlers; sweeps of the tree; tasks of handlers.
-Writes: envelopes; the incarnation; the record and the mailbox of the actor; the log.
+Owns: slots of the incarnation; the queue for ``def`` handlers; sweeps of idle slots; tasks of handlers.
+Writes: answers to messages; the end of the incarnation; the actor's record and mailbox; the log.
 Calls: _actor, _circles, _later, _record, _serving.
 """
 

@@ -5,7 +5,7 @@ One task per group (`DeadlineTimer`) enforces all deadlines. An expired request 
 withdrawn from the queue, or cancelled at the server.
 
 Owns: deadlines of requests; counts of requests; circuit breakers; retry tokens; the timer's task.
-Writes: requests of callers; replies to callers; observers of attempts.
+Writes: each request's `deadline`; errors of expired requests; reports to observers of attempts.
 Calls: kernel, _rules.
 """
 

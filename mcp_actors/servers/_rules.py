@@ -3,7 +3,7 @@
 Each rule decides on plain data, with the time as an argument: no clock, no task, no log. Only `seconds_to_retry` draws
 a random number.
 
-Owns: circuit breakers; retry tokens; retries of requests.
+Owns: states of circuit breakers; retry tokens; counts of attempts.
 Writes: nothing.
 Calls: auth.
 """

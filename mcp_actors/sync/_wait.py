@@ -4,7 +4,7 @@ Trio's thread puts wake-ups and callbacks into a queue of the waiting thread. No
 the main thread, Python may raise `KeyboardInterrupt` while one is held.
 
 Owns: queues and answers of waiting threads; deadlines of calls; threads of callbacks.
-Writes: the bridge.
+Writes: callbacks' answers to Trio's thread.
 Calls: bridge, kernel.
 """
 

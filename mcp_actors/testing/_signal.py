@@ -4,7 +4,7 @@ Actors and scripted servers may be in other threads than the test. Neither Trio'
 another thread.
 
 Owns: wakers of waiting tasks.
-Writes: event loops.
+Writes: wake-up calls in event loops.
 Calls: nothing.
 """
 

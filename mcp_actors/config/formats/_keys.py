@@ -4,7 +4,7 @@ An entry describes a server. MCP clients use different keys for a field (``env``
 `Fields` refuses an entry with two keys for one field.
 
 Owns: fields of entries.
-Writes: warnings about entries.
+Writes: warnings about unknown keys.
 Calls: config, _file, _inputs, _programs.
 """
 

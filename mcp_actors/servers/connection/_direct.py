@@ -14,7 +14,7 @@ begun                 the server is asked to cancel                        the k
 ====================  ===================================================  =============================================
 
 Owns: plain requests; the `WindDown`; tasks of requests.
-Writes: deadlines of requests; replies to callers; kept resources; the actor's mailbox; the `Pipe`; the log.
+Writes: deadlines of requests; replies to callers; kept answers; the actor's mailbox; the `Pipe`; the log.
 Calls: kernel, servers, servers.requests, transports.
 """
 

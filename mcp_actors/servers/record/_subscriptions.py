@@ -5,7 +5,7 @@ reconnecting, or after the stream of changes has ended, and repeats nothing late
 reports every resource as changed once (`ResourceUpdated.missed`).
 
 Owns: subscriptions; listeners; completed elicitations; tasks of the `MessageRelay`.
-Writes: the connection; the log. Runs listeners.
+Writes: the log. Makes connections renew subscriptions. Runs listeners.
 Calls: nothing.
 """
 

@@ -4,7 +4,7 @@ The methods check arguments and capabilities before anything is sent, and cache 
 method with a lasting effect: a subscription in the record, for the time of its block.
 
 Owns: nothing.
-Writes: the server's record; requests to the server.
+Writes: subscriptions in the server's record; requests to the server.
 Calls: catalog, config, servers.connection, servers.record, servers.requests, _caller.
 """
 

@@ -2,8 +2,8 @@
 
 A `PlainRequest` is one message and one answer, unless the server asks back. ``servers.ref`` decides on retries.
 
-Owns: requests, answers.
-Writes: deadlines of requests; the state of the connect; the server actor's mailbox.
+Owns: requests; their last answers.
+Writes: deadlines of requests; the record's log-level mark; the server actor's mailbox; requests to the server.
 Calls: catalog, config, kernel, servers.
 """
 
