@@ -11,7 +11,7 @@ moment. Still each waiting caller gets exactly one answer. If the reader of a st
       cancelled: to_trio(request.cancel)  ────>   withdraws the message or cancels the task; a late answer is dropped
 
 Owns: requests from the event loop; tasks of streams; eventfds between threads; tasks of eventfds.
-Writes: the event loop; the nursery of the bridge; the log.
+Writes: answers to callers; functions for the other side; tasks in `Bridge.nursery`; the log.
 Calls: kernel.
 """
 

@@ -4,7 +4,7 @@ A tool is shared by a whole group, so the tool's dicts and lists refuse changes.
 structured content, and write equal JSON differently; `result_value` and `canonical_text` hide this.
 
 Owns: nothing.
-Writes: failed results of tools.
+Writes: notes of calls on failed results.
 Calls: nothing.
 """
 

@@ -2,8 +2,8 @@
 
 An error becomes a message and an exit code; a signal becomes an exit code.
 
-Owns: the output and the Trio run of a command.
-Writes: the garbage collector; stdout and stderr.
+Owns: the output of a command; its Trio run.
+Writes: stdout; stderr; the garbage collector's frozen objects.
 Calls: _app, _configuration, _interrupt, _output.
 """
 

@@ -3,8 +3,8 @@
 Each client's session opens a group of servers that are not shared. The servers may ask a legacy client the questions
 that it can answer (elicitation, sampling, roots). Their log messages reach no other client.
 
-Owns: the group of one client; start tasks of its servers.
-Writes: records of servers; the `Front`; messages to the client; messages to servers.
+Owns: the group of one client; tasks that start servers.
+Writes: settings of next connects; names of eager servers; messages to the client; messages to servers.
 Calls: config, servers, _calls, _front.
 """
 

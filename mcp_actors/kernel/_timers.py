@@ -1,10 +1,10 @@
 """Timers, and other messages of an actor to itself.
 
-Messages of an incarnation to itself (`OwnMessages`) wait in the actor's mailbox, but must be gone once the incarnation
+Messages from timers and monitors (`OwnMessages`) wait in the actor's mailbox, but must be gone once the incarnation
 ends. A single task serves all timers of an incarnation.
 
-Owns: timers; monitors; messages of the incarnation; the task of the timers.
-Writes: the actor's mailbox; other actors' records; the incarnation.
+Owns: timers; monitors; their messages; the task of the timers.
+Writes: the actor's mailbox; watchers in other actors' records; crashes of the incarnation.
 Calls: _envelope, _ref.
 """
 

@@ -4,8 +4,8 @@ In the *legacy* era a session begins with ``initialize``. In the *modern* era, s
 and ``server/discover`` returns a server's capabilities. With ``protocol="auto"`` a connect negotiates the era
 (`Negotiation`), unless the era is remembered.
 
-Owns: cached validators; cached names of fields.
-Writes: results of servers.
+Owns: cached validators; cached field names.
+Writes: corrected fields of servers' results.
 Calls: config.
 """
 

@@ -4,7 +4,7 @@ Signal handling begins before any configuration is read, and ends last. The bloc
 connect has ended or is overdue (`StartGate`). After the block, actors are stopped before records are released.
 
 Owns: the roster; configuration sources; the event hub; the catalogue memory; the supervision tree; background tasks.
-Writes: records of servers; the mailbox of the lifecycle actor; filters of loggers; signal handlers of the process; the
+Writes: states of servers; the mailbox of the lifecycle actor; filters of loggers; signal handlers of the process; the
 log.
 Calls: catalog, config, kernel, servers, servers.record, transports, _group, _lifecycle, _loop, _memory, _tree.
 """

@@ -3,8 +3,8 @@
 The answer to a POST comes in the response, in a resumed stream, or in the stream of notifications. A failed request may
 leave the connection open, and the caller must learn whether the request may have taken effect.
 
-Owns: the HTTP session; exchanges of requests; tasks of ended streams.
-Writes: pending requests; the link; messages to the server; the log.
+Owns: the HTTP session; exchanges of requests; tasks that end streams.
+Writes: outcomes of requests; the connection's end; messages to the server; the log.
 Calls: auth, config, transports, _bodies, _client, _failures, _link, _session.
 """
 

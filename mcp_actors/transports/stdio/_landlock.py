@@ -9,7 +9,7 @@ RULES is JSON: permitted files, ports and signals, and default environment varia
 does not restrict.
 
 Owns: nothing.
-Writes: this process; stderr.
+Writes: restrictions of this process; its environment; stderr. Replaces this process.
 Calls: nothing.
 """
 
