@@ -4,8 +4,8 @@ Other programs and web pages can send requests here, so a request counts only wi
 local users can read the command line of a browser. So the browser opens a local page, which redirects once, to the
 sign-in.
 
-Owns: the redirect; the local page; loopback sockets and their tasks; a thread for the browser.
-Writes: replies to requests; the log.
+Owns: the received redirect; the local page; loopback sockets and their tasks; the browser thread.
+Writes: HTTP replies; the log.
 Calls: _exchange.
 """
 

@@ -4,7 +4,7 @@ By default, only the first result of each tool on a connection is checked. Unkno
 a schema is slow, so only schemas of called tools are compiled. `strict_schema` rewrites a schema for model providers,
 or returns a copy if there is no strict form.
 
-Owns: compiled schemas; the names of tools whose next result is checked; the names of logged arguments.
+Owns: schemas of called tools; names of tools whose next result is checked; names of logged arguments.
 Writes: the log.
 Calls: _schemas, _tools.
 """

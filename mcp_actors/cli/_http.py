@@ -3,8 +3,8 @@
 ``serve --http`` makes a token if there is none yet. With ``--no-token`` it listens at loopback addresses only. The
 first signal lets requests finish (`HttpDoor.drain`); a second ends the command at once.
 
-Owns: metrics; the thread of the browser; listening sockets.
-Writes: the state of the served file; the token file; stdout.
+Owns: metrics of servers; the browser thread; listening sockets.
+Writes: the `HttpDoor`'s tokens; its page; the served file's reload callback; the token file; stdout.
 Calls: gateway, gateway.http, observe, _configuration, _control, _gateway, _output.
 """
 

@@ -1,7 +1,7 @@
-"""Read servers from a file, or from a directory of YAML manifests.
+"""Read servers from sources: files, and directories of YAML manifests.
 
 Only a strict subset of YAML is read. Two changes of a file within a tick of the clock could look like one. So
-`stamp_of` waits until the tick of a change is over. A call of a source's `look` or `read` blocks the thread.
+`stamp_of` waits until the tick of a change is over. A source's `look` and `read` block the thread.
 
 Owns: nothing.
 Writes: the log.

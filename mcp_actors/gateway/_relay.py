@@ -2,10 +2,10 @@
 
 A `RelaySession` copies lines between stdin/stdout and a daemon's socket, and parses few of them. The next daemon gets
 the lines that set up the session, then the unanswered requests that are safe to repeat, then the unsent lines. `attach`
-runs this file in another package, and does not import `mcp_actors`, so imports are few.
+runs this file without importing `mcp_actors`, so imports are few.
 
 Owns: the state of the session; unanswered requests; unsent lines; the connection to a daemon.
-Writes: daemon processes; standard streams of the process.
+Writes: lines to the daemon and the client; warnings to stderr. Starts daemons.
 Calls: _daemon.
 """
 

@@ -1,10 +1,10 @@
 """Open an actor or a supervisor around a block of code.
 
-The root actor and the user's block share a nursery. Either may fail, or both, and a cancellation or Ctrl-C may come at
-any moment. After a bounded clean-up, the user must get one exception that says why.
+The opened actor, the root, shares a nursery with the user's block. Either may fail, or both, and a cancellation or
+Ctrl-C may come at any moment. After a bounded clean-up, the user must get one exception that says why.
 
 Owns: the root actor's record; its mailbox; its event hub; its tasks; the nursery of the block.
-Writes: the opening actor's record; its calls; its event hub.
+Writes: the calling actor's opened trees; its awaited calls; its events.
 Calls: _actor, _circles, _envelope, _events, _incarnation, _mailbox, _record, _ref, _requests, _restart, _supervisor.
 """
 

@@ -5,7 +5,7 @@ another request. So ids are compared in one form (`comparable_id`), and an answe
 sent.
 
 Owns: unanswered requests of the connection.
-Writes: requests under way; waiting tasks.
+Writes: ids and outcomes of requests; progress reports. Wakes waiting tasks.
 Calls: nothing.
 """
 

@@ -4,8 +4,8 @@ A foreign page must not get in through a user's browser, so each request's ``Hos
 are the default on loopback too, because other users, and containers on this machine's network, reach it. A gateway
 without tokens (``--no-token``) listens on loopback only.
 
-Owns: the gateway's tokens; host names; origins.
-Writes: token files; folders of token files.
+Owns: the gateway's tokens; permitted host names; permitted origins.
+Writes: new token files; their folders.
 Calls: config, _wire.
 """
 

@@ -14,8 +14,9 @@ refuses, and lists only modern versions            gets no further request; the 
 answers otherwise                                  is also sent ``initialize``, at once
 =================================================  ====================================================
 
-Owns: the state of the connect; tasks of the connect.
-Writes: the connection's record; the session; the link; the server's turn; the log.
+Owns: the era and time limits of a connect; its tasks.
+Writes: the era for the next connect; marks of slow connects; the session's era; the loss of the link; the log.
+Ends the server's turn to connect.
 Calls: config, servers, transports.
 """
 

@@ -19,8 +19,8 @@ servers, of processes, and of connects at a time.
      ├─ servers:watch             with watch=True: reloads configurations that change
      └─ servers:status            with TableSource(instance=…): writes the states of servers into the database
 
-Owns: the roster; records of servers; refs of servers; accepted tools.
-Writes: parts of records; the mailbox of the lifecycle actor; the mailbox of the group's supervisor.
+Owns: the roster; records of servers; refs of servers; pins of removed servers.
+Writes: configurations, callbacks and pins in records; mailboxes of the lifecycle actor and the group's supervisor.
 Calls: catalog, config, kernel, servers, servers.connection, servers.record, servers.ref, transports, _memory.
 """
 

@@ -4,7 +4,7 @@
 silent process may be busy, suspended or dead.
 
 Owns: the health of servers and connections; schedules of checks.
-Writes: links to servers.
+Writes: exit callbacks of links.
 Calls: servers.
 """
 

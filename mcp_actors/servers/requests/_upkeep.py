@@ -1,10 +1,10 @@
 """Messages that keep a connection in order: health, log level, roots.
 
-All go through the mailbox of the connection's actor. Since 2026-07-28 the log level is part of each request
+All go through the mailbox of the connection's actor. Since protocol 2026-07-28 the log level is part of each request
 (`meta_for`), and servers ask for the roots when they need them.
 
 Owns: nothing.
-Writes: the connection's record; the mailbox of its actor; requests to servers; the log.
+Writes: the connection's health and log level; its actor's mailbox; requests to the server; the log.
 Calls: catalog, servers, servers.record, _request.
 """
 

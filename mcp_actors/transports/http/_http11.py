@@ -1,10 +1,10 @@
-"""Parse responses of HTTP/1.1, and write requests.
+"""Parse responses of HTTP/1.1, and serialize requests.
 
 A server may send any bytes, cut anywhere. A wrong end of a response would give a caller the result of another call. So
 this parser is stricter than h11, and otherwise agrees with it. A long head would block h11 for seconds (decision 76).
 
 Owns: the response.
-Writes: the connection's buffer.
+Writes: the buffer of unparsed bytes.
 Calls: _bodies.
 """
 

@@ -4,7 +4,7 @@ A legacy server may assign a session id, and may answer a GET by a stream of not
 neither. A broken stream is opened again, and the gap, in which notifications may be lost, is reported.
 
 Owns: the HTTP session; its notification stream.
-Writes: the link; its tasks; messages to the server; the log.
+Writes: the loss of the link; its tasks; gap reports; messages to the server; outcomes of requests; the log.
 Calls: auth, transports, _bodies, _failures, _link.
 """
 
