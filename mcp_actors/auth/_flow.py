@@ -5,7 +5,7 @@ browser during a call. So each sign-in or refresh has a new provider, and an `Au
 requests.
 
 Owns: the SDK's providers.
-Writes: OAuth requests; credentials to mask; the SDK's log filters; Python's warning filters.
+Writes: OAuth requests; the list of credentials to mask; the SDK's log filters; Python's warning filters.
 Calls: _exchange, _stores.
 """
 

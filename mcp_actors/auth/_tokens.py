@@ -5,7 +5,7 @@ servers accept a refresh token once, and take a second use for a theft. So a sin
 the token, and a cancelled caller does not end the refresh.
 
 Owns: the connection's tokens; refresh tasks.
-Writes: headers of requests; credentials to mask; the token store; the log.
+Writes: headers of requests; the list of credentials to mask; the token store; the log.
 Calls: _exchange, _flow, _stores.
 """
 

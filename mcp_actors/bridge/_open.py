@@ -4,8 +4,8 @@
 `kernel.open_supervisor` in a Trio run. Actors run on Trio, and the program's callbacks on the event loop.
 `open_asyncio_loop` runs Trio and asyncio in one thread.
 
-Owns: the asyncio event loop; its bridge; tasks of requests.
-Writes: list requests to servers; trio-asyncio's patches of asyncio; the log.
+Owns: in `open_asyncio_loop`, the event loop, the bridge and the tasks of requests.
+Writes: requests for lists of tools; trio-asyncio's patches of asyncio; the log.
 Calls: config, kernel, servers, _block, _bridge, _callbacks, _generated_group, _generated_ref, _views.
 """
 

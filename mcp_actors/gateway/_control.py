@@ -9,8 +9,9 @@ anything. Each connection carries one request, a line of JSON, and its answer, s
     {"waiting": ["docs"]}                             each second without another line, as a sign of life
     {"server": "docs", "state": "ready",              for each server, as soon as its change is complete
      "error": null}
-    {"reload": {…}}, {"status": {…}},                 for other requests
-    {"server": …, "stderr": …}, {"page": …, "file": …}
+    {"status": {…}}, {"reload": {…}}                  for "status", for "reload"
+    {"server": "docs", "stderr": "…"}                 for "logs", for each server
+    {"page": "http://…", "file": "/…"}                for "ui": an address, and a file to open in a browser
     {"error": "…"}                                    the request is refused, or fails as a whole
     {"done": true}                                    the end; a stopped daemon ends the connection instead
     {"other": true}                                   the whole answer of a daemon that serves another file

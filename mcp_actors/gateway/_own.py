@@ -4,7 +4,7 @@ Each client's session opens a group of servers that are not shared. The servers 
 that it can answer (elicitation, sampling, roots). Their log messages reach no other client.
 
 Owns: the group of one client; tasks that start servers.
-Writes: settings of next connects; names of eager servers; messages to the client; messages to servers.
+Writes: how the client's servers connect next; messages to the client; messages to servers.
 Calls: config, servers, _calls, _front.
 """
 
@@ -47,7 +47,7 @@ Servers = TypeVar("Servers", ServerConfig, LoadedConfig)
 
 
 def in_background(servers: Servers) -> Servers:
-    """Return configurations of servers that connect in the background, and may fail; see `Front.required`."""
+    """Return the configuration, changed so that servers connect in the background and may fail (`Front.required`)."""
     if isinstance(servers, LoadedConfig):
         return attrs.evolve(servers, servers=tuple(map(in_background, servers.servers)), required=frozenset())
     return attrs.evolve(servers, connect="lazy", required=False, on_failure="park")

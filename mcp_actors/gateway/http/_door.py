@@ -4,8 +4,9 @@ The name of a token is an identity. With several identities, each has a `Gateway
 own, so no log message, notification or subscription crosses identities. When the gateway stops, ``/readyz`` fails
 first, so balancers send no new requests.
 
-Owns: connections of clients; servers of identities; background tasks; listening sockets; the selector.
-Writes: valid tokens; the set of gateways; identities of requests; replies to probes; the log.
+Owns: connections of clients; servers of identities; background tasks; listening sockets; a selector for
+connections without a task.
+Writes: the set of accepted tokens; the set of gateways; identities of requests; replies to probes; the log.
 Calls: config, gateway, observe, _access, _streamable, _wire.
 """
 

@@ -2,8 +2,8 @@
 
 A `PlainRequest` is one message and one answer, unless the server asks back. ``servers.ref`` decides on retries.
 
-Owns: requests; their last answers.
-Writes: deadlines of requests; the record's log-level mark; the server actor's mailbox; requests to the server.
+Owns: requests; the latest answer to a request, if it is kept.
+Writes: deadlines of requests; notes in the record; the server actor's mailbox; requests to the server.
 Calls: catalog, config, kernel, servers.
 """
 

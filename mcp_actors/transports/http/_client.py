@@ -5,7 +5,7 @@ thread makes the client, because it may read a certificate file. If a function o
 a certificate file is unusable, `ConnectFailed` is raised. No request is sent to the server here.
 
 Owns: the thread that makes the client.
-Writes: the client's headers, hooks and auth flow; credentials to mask.
+Writes: the client's headers, hooks and auth flow; the list of credentials to mask.
 Calls: auth, config, transports, _bodies, _proxies, _transport.
 """
 

@@ -4,7 +4,7 @@ The connection ends when stdout ends, when no process can read sent requests, or
 process may exit earlier, as a wrapper whose child is the real server.
 
 Owns: the link; its tasks; its worker thread; the server process; its pipes.
-Writes: marks of the process's exit and the connection's end; credentials to mask. Stops the process group.
+Writes: marks of the process's exit and the connection's end; the list of credentials to mask. Stops the process group.
 Calls: config, transports, _command, _pipes, _process.
 """
 
