@@ -3,7 +3,7 @@
 All adapters share `Offer`. `Approvals` decides by name which tools need approval. Many frameworks show a model only a
 part of a tool result, so `parts_of` turns structured content and links into text.
 
-Owns: logged warnings; names shared by several tools.
+Owns: names that `Approvals` has warned about; names seen on several tools.
 Writes: requests to servers; the log.
 Calls: bridge, catalog, config.
 """

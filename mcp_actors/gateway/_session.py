@@ -4,7 +4,7 @@ The reading task handles each message in one step that neither waits nor raises.
 the same step; if servers must connect first, a task passes it on later. Requests and results are passed on unchanged,
 except for their hop-by-hop members.
 
-Owns: the gateway's state; requests of clients; questions to clients; tasks of requests.
+Owns: the state that a gateway's sessions share; requests of clients; questions to clients; tasks of requests.
 Writes: the memory budget; requests to servers; hop-by-hop members of results; lines to clients; the log.
 Calls: config, servers.requests, transports.socket, _budget, _calls, _daemon, _front, _news, _own.
 """

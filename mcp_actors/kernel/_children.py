@@ -4,8 +4,8 @@ A request, a failure and a start may overlap, but changes of the child table mus
 jobs from a queue. `Recovery` in ``_supervisor`` decides about failures.
 
 Owns: the child table; the job queue; the manager; owner tasks of children; tasks of starts and stops.
-Writes: the supervisor's record of children; its awaited incarnations; records and mailboxes of actors below; answers to
-requests.
+Writes: the supervisor's own record; the list of children whose start or end is awaited; records and mailboxes of actors
+below; answers to requests.
 Calls: _actor, _circles, _incarnation, _record, _ref, _table.
 """
 

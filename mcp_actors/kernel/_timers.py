@@ -4,7 +4,7 @@ Messages from timers and monitors (`OwnMessages`) wait in the actor's mailbox, b
 ends. A single task serves all timers of an incarnation.
 
 Owns: timers; monitors; their messages; the task of the timers.
-Writes: the actor's mailbox; watchers in other actors' records; crashes of the incarnation.
+Writes: the actor's mailbox; watchers in other actors' records; the end of the incarnation if sending fails.
 Calls: _envelope, _ref.
 """
 

@@ -6,7 +6,8 @@ questions. A `LinkDispatcher` carries all messages.
 `carry_on` finishes a request whose first answer is a request for input, or a result claimed by an extension.
 
 Owns: the `SdkListener`; the agreed version; the agreed capabilities; tasks for questions.
-Writes: requests to servers; fields of results; errors of failed questions; settings of the `LinkDispatcher`; the log.
+Writes: requests to servers; fields of results; errors for callers about unanswered questions; settings of the
+`LinkDispatcher`; the log.
 Calls: config, transports, _dialects, _dispatcher, _eras.
 """
 

@@ -5,8 +5,8 @@ and failed attempts are repeated with a back-off (`keep_trying`). An old or unus
 lifecycle actor (`report_lifetime`). A connect that requires a sign-in asks a person, at most twice per hour.
 
 Owns: the pace of list requests.
-Writes: marks of stale lists; notes of sign-in questions; pauses of deadlines; mailboxes of the server actor and the
-lifecycle actor; the token store; the log.
+Writes: marks of stale lists; times and errors of sign-in questions; pauses of deadlines; mailboxes of the server actor
+and the lifecycle actor; the token store; the log.
 Calls: auth, config, servers, servers.requests, transports.
 """
 

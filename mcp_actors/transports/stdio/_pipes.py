@@ -4,7 +4,7 @@ Most messages pass through no task or channel, which saves a quarter or more of 
 always finds data must yield to other tasks. A cancelled writer must never leave half a line in the pipe.
 
 Owns: unparsed bytes; unsent lines; counts of messages.
-Writes: answers to requests; sent marks of lines; the connection's state; the server's stdin; the log.
+Writes: answers to requests; marks on sent lines; the connection's state; the server's stdin; the log.
 Calls: transports.
 """
 
