@@ -1,4 +1,5 @@
-# The layers of the package. Imports go downward only, never sideways (tests/test_layers.py checks it).
+# The layers of the package. Imports go downward; the few that go sideways are listed after the docstring.
+# tests/test_layers.py checks both.
 #
 #   L5  cli       __main__   _pytest_plugin   the command line; fixtures; no other folder imports them
 #   L5  hosts                                 gateways that a cluster places on its nodes

@@ -4,7 +4,7 @@ An error names the class (or the server), the field, the value and a remedy. A v
 credential, so an error shows only the value's type.
 
 Owns: nothing.
-Writes: the ``__repr__`` of configuration classes.
+Writes: the ``__repr__`` of classes that `brief` decorates.
 Calls: nothing.
 """
 

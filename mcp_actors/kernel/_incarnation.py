@@ -12,8 +12,8 @@ task enters and leaves three nested blocks::
 So the resource is released *before* the handlers are joined.
 
 Owns: the actor object; requests in flight; timers; monitors; the nursery.
-Writes: the actor's state, in its record; the actor's mailbox; events; time limits of the tree; causes of exceptions;
-the log.
+Writes: the actor's state, in its record; the actor's mailbox; events; the supervision tree's schedule of kills and
+warnings; causes of exceptions; the log.
 Calls: _actor, _circles, _events, _record, _requests, _timers.
 """
 

@@ -3,7 +3,7 @@
 No text of a server may become script or style, so texts are escaped, and the Content-Security-Policy allows only the
 page's own. Browsers send a cookie to every port of a host, so a sign-in is a cookie *and* an unguessable path.
 
-Owns: pages; sign-ins; the last events of servers; a file that opens the page.
+Owns: pages; sign-ins; the latest events of servers; an HTML file that redirects a browser to the page.
 Writes: observers of groups; paths of the `HttpDoor`; actions on servers; HTTP replies; the log.
 Calls: catalog, gateway, kernel, observe, servers, _access, _door, _wire.
 """

@@ -15,8 +15,8 @@ answers otherwise                                  is also sent ``initialize``, 
 =================================================  ====================================================
 
 Owns: the era and time limits of a connect; its tasks.
-Writes: the era for the next connect; marks of slow connects; the session's era; the loss of the link; the log.
-Ends the server's turn to connect.
+Writes: the era for the next connect; the record's warnings about slow connects; the session's era; the log. Ends the
+server's turn to connect. Marks the link as lost once no process can answer.
 Calls: config, servers, transports.
 """
 

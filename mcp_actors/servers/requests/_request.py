@@ -2,7 +2,7 @@
 
 A `PlainRequest` is one message and one answer, unless the server asks back. ``servers.ref`` decides on retries.
 
-Owns: requests; the latest answer to a request, if it is kept.
+Owns: requests; an answer's JSON, if the request keeps it.
 Writes: deadlines of requests; notes in the record; the server actor's mailbox; requests to the server.
 Calls: catalog, config, kernel, servers.
 """
