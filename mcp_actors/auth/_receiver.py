@@ -1,8 +1,8 @@
 """Open this machine's browser, and receive the redirect of a sign-in.
 
 Other programs and web pages can send requests here, so a request counts only with the ``state`` of the sign-in. All
-local users can read the command line of a browser. So the browser opens a local page, which redirects once, to the
-sign-in.
+local users can read the browser's command line. So the browser gets only the URL of a local page. The page redirects
+to the sign-in, once.
 
 Owns: the received redirect; the local page; loopback sockets and their tasks; the browser thread.
 Writes: HTTP replies; the log.

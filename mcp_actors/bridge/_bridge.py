@@ -10,7 +10,7 @@ moment. Still each waiting caller gets exactly one answer. If the reader of a st
       request.future  <────────────────────────   to_loop(request.succeed), or request.fail
       cancelled: to_trio(request.cancel)  ────>   withdraws the message or cancels the task; a late answer is dropped
 
-Owns: requests from the event loop; tasks of streams; eventfds between threads; tasks of eventfds.
+Owns: requests from the event loop; tasks of streams; eventfds that wake threads; a Trio task that reads an eventfd.
 Writes: answers to callers; functions for the other side; tasks in `Bridge.nursery`; the log.
 Calls: kernel.
 """

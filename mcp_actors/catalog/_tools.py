@@ -4,7 +4,7 @@ A tool is shared by a whole group, so the tool's dicts and lists refuse changes.
 structured content, and write equal JSON differently; `result_value` and `canonical_text` hide this.
 
 Owns: nothing.
-Writes: notes of calls on failed results.
+Writes: an attribute of failed results that names the called tool.
 Calls: nothing.
 """
 

@@ -3,7 +3,7 @@
 An error becomes a message and an exit code; a signal becomes an exit code.
 
 Owns: the output of a command; its Trio run.
-Writes: stdout; stderr; the garbage collector's frozen objects.
+Writes: stdout; stderr. Runs `gc.freeze` before the command.
 Calls: _app, _configuration, _interrupt, _output.
 """
 

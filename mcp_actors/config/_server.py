@@ -1,7 +1,7 @@
 """Define `ServerConfig`, `LoadedConfig` (the result of a load) and the protocol `Source`.
 
-A `Source` reads servers from a file or table; ``ServerConfig.source`` only names it. A default or validator of
-`ServerConfig` may use only earlier fields. Nothing here does I/O.
+A `Source` reads servers from a file or table. ``ServerConfig.source`` is a str that names the file or table. A default
+or validator of `ServerConfig` may use only earlier fields. Nothing here does I/O.
 
 Owns: nothing.
 Writes: nothing.

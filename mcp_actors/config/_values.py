@@ -3,7 +3,7 @@
 Masking must hide secrets, but keep a URL or command line recognizable.
 
 Owns: nothing.
-Writes: nothing. Calls the user's functions.
+Writes: nothing. Calls functions that the user gave as values.
 Calls: _validators.
 """
 

@@ -3,7 +3,7 @@
 Trio's thread puts wake-ups and callbacks into a queue of the waiting thread. No `threading.Lock` is used, because in
 the main thread, Python may raise `KeyboardInterrupt` while one is held.
 
-Owns: queues and answers of waiting threads; deadlines of calls; threads of callbacks.
+Owns: queues of waiting threads; awaited answers; deadlines of calls; threads of callbacks.
 Writes: callbacks' answers to Trio's thread.
 Calls: bridge, kernel.
 """

@@ -4,7 +4,7 @@
 session inside, and leaves both in reverse order; no other task may. The first task that notices the end of the
 connection records the end in the `Lifeline`.
 
-Owns: the state of the connection; the request table; the group's TLS certificates.
+Owns: the state of the connection; the request table; TLS settings, which all links of a group share.
 Writes: the pipe to the server.
 Calls: _credentials, _exchange, _request_table.
 """
