@@ -6,7 +6,7 @@ failed calls are explained, so correct calls lose no time.
 A system task protects each entered `open_servers` block from the garbage collector.
 
 Owns: `open_servers` blocks; their system tasks.
-Writes: methods of decorated classes; notes on errors; the log.
+Writes: methods of public classes, to explain wrong calls; notes on errors; the log.
 Calls: _exports, _foreign, _patched.
 """
 

@@ -4,7 +4,7 @@ Programs send messages through an `ActorRef`, which refuses any message from out
 would deadlock.
 
 Owns: monitors.
-Writes: mailboxes; watchers of actors; lists of awaited calls; subscribers of events.
+Writes: mailboxes; lists of an actor's monitors, a sender's awaited calls and a tree's event streams.
 Calls: _circles, _envelope, _events, _record.
 """
 

@@ -2,7 +2,7 @@
 
 ``python _relay.py PORT TOKEN`` connects to the port on loopback, sends a line with the token and the process id, and
 copies bytes both ways until the server closes the connection. The server is in the test's process, so a test kills or
-suspends this relay in its place. Tests start many relays, so imports are few.
+suspends this relay instead. Tests start many relays, so imports are few.
 """
 
 from __future__ import annotations

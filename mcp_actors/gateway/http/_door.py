@@ -1,12 +1,12 @@
 """Accept HTTP connections, route requests by path, and end gracefully.
 
 The name of a token is an identity. With several identities, each has a `Gateway` and ``per-identity`` servers of its
-own, so no log message, notification or subscription crosses identities. When the gateway stops, ``/readyz`` fails
-first, so balancers send no new requests.
+own, so no log message, notification or subscription crosses identities. At a graceful end, ``/readyz`` fails first, so
+balancers send no new requests.
 
 Owns: connections of clients; servers of identities; background tasks; listening sockets; a selector for
 connections without a task.
-Writes: the set of accepted tokens; the set of gateways; identities of requests; replies to probes; the log.
+Writes: the set of accepted tokens; the set of gateways; identities noted on requests; replies to probes; the log.
 Calls: config, gateway, observe, _access, _streamable, _wire.
 """
 

@@ -3,7 +3,7 @@
 This file only gathers names; ``Owns:`` to ``Calls:`` describe the folder. ``_record`` names the writer of each part.
 
 Owns: the parts of records; tasks for notifications.
-Writes: hooks of links; noted errors; events; the log. Runs listeners.
+Writes: exit callbacks of links; errors, to remove tracebacks and credentials; events; the log. Runs listeners.
 Calls: _health, _life, _record, _states, _status, _subscriptions, _wanted.
 """
 

@@ -2,9 +2,9 @@
 
 A request is one or more *attempts* to get an answer from the server's actor. The server's state and circuit breaker
 decide whether an attempt is made; ``_rules`` decides whether another follows. Retries and middleware run in the
-caller's task, and end if it is cancelled.
+caller's task, and end if it is cancelled. For isolated retries, the caller's task opens temporary actors.
 
-Owns: attempts of requests; temporary actors for retries; their tasks.
+Owns: attempts of requests; actors for isolated retries; their tasks.
 Writes: the server's retry tokens, breaker and latency; wishes to connect; deadlines of requests; notes on errors;
 mailboxes of the server actor and the lifecycle actor; the log.
 Calls: catalog, kernel, servers, servers.connection, servers.record, servers.requests, _facts, _operations.

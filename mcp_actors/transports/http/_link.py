@@ -5,7 +5,8 @@ the actor's owner task. A TCP connection may end while the server lives (see `Re
 request, the session or the credentials (see `Refusals`).
 
 Owns: the HTTP client; requests in flight; background tasks.
-Writes: the connection's state; counts of requests; response bodies; masked errors; requests to the server; the log.
+Writes: the connection's state; counts of the server's requests; wrappers around response bodies; masked errors;
+requests to the server; the log.
 Calls: config, transports, _bodies, _client, _failures.
 """
 
