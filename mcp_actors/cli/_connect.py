@@ -1,7 +1,7 @@
 """Connect the servers of a subcommand, and describe them with credentials masked.
 
-A subcommand wants one attempt and a result for each server, so `open_once` replaces the configured options for starts
-and restarts. The subcommands ``watch``, ``serve`` and ``ui`` keep servers running, and open a group themselves.
+A subcommand such as ``check`` wants one attempt and a result for each server, so `open_once` replaces the configured
+options for starts and restarts. ``watch``, ``serve`` and ``ui`` keep servers running, and open a group themselves.
 
 Owns: the group of a subcommand; connect tasks; the progress task.
 Writes: the output of the subcommand; signal handlers of the process.

@@ -4,7 +4,7 @@
 first signal lets requests finish (`HttpDoor.drain`); a second ends the command at once.
 
 Owns: metrics of servers; the browser thread; listening sockets.
-Writes: the `HttpDoor`'s tokens; its page; the served file's reload callback; the token file; stdout.
+Writes: the `HttpDoor`'s tokens and page; the callback for reloads of the configuration file; the token file; stdout.
 Calls: gateway, gateway.http, observe, _configuration, _control, _gateway, _output.
 """
 

@@ -4,8 +4,9 @@ This file only gathers the public names. `serve` uses stdin and stdout, a unix s
 serves a configuration file, also over HTTP.
 """
 
-# ``_serve`` has the bytes of the clients, ``_session`` the clients' messages, and ``_front`` the clients' view of the
-# group. Over HTTP, ``http`` takes the place of ``_serve``. ``attach`` runs ``_relay`` without importing ``mcp_actors``.
+# ``_serve`` reads and writes the clients' bytes, ``_session`` answers their messages, and ``_front`` lists tools,
+# prompts and resources. Over HTTP, ``http`` takes the place of ``_serve``. The program ``attach`` loads ``_relay`` from
+# this folder, without the slow import of ``mcp_actors``.
 
 from __future__ import annotations
 

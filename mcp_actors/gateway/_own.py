@@ -4,7 +4,8 @@ Each client's session opens a group of servers that are not shared. The servers 
 that it can answer (elicitation, sampling, roots). Their log messages reach no other client.
 
 Owns: the group of one client; tasks that start servers.
-Writes: how the client's servers connect next; messages to the client; messages to servers.
+Writes: the first era to try and the client's capabilities, in records of servers; messages to the client; messages to
+servers.
 Calls: config, servers, _calls, _front.
 """
 

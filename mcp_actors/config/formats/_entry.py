@@ -3,7 +3,7 @@
 The keys of an entry may be unknown, misplaced or contradictory; errors and warnings name the key. A person is asked for
 inputs only after every ``${…}`` of the entry has been parsed.
 
-Owns: fields of the server; fields of the transport.
+Owns: arguments of the `ServerConfig`; arguments of its transport.
 Writes: warnings; questions to a person.
 Calls: config, _file, _keys, _programs.
 """

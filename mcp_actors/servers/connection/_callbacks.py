@@ -5,8 +5,7 @@ task (`CallbackTasks`), and another task waits for the answer. A timeout, a with
 connection ends the wait at once.
 
 Owns: open questions; queued notifications; tasks of callbacks.
-Writes: deadlines of the user's requests; errors of failed questions; listeners of the connection; events of the server;
-the log.
+Writes: deadlines and errors of the user's requests; listeners of the connection; events of the server; the log.
 Calls: config, servers, servers.record, servers.requests.
 """
 

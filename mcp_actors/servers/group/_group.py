@@ -4,8 +4,8 @@ The lifecycle actor, not the group, changes the set of servers. `translate` turn
 supervisor into errors about servers.
 
 Owns: nothing.
-Writes: the roster's problems; the sources' readings; readers of events; the lifecycle actor's mailbox; mailboxes of
-server actors.
+Writes: the roster's configuration errors; readings of configuration sources; subscribers of events; the lifecycle
+actor's mailbox; mailboxes of server actors.
 Calls: catalog, config, kernel, servers, servers.record, servers.ref, _facts, _lifecycle, _tree.
 """
 
