@@ -39,7 +39,7 @@ from ._output import Binary, Failure, Misuse, Output, unknown
 
 
 def given_as_json(words: Sequence[str]) -> dict[str, Any] | None:
-    """Return JSON arguments: an object, ``@FILE`` or ``@-`` (typed as ``-``); None for words like ``key=value``."""
+    """Return JSON arguments: an object, ``@FILE``, or ``@-`` for standard input; None for words like ``key=value``."""
     if not any(word.startswith(("{", "@")) for word in words):
         return None
     if len(words) > 1 and words[0].startswith("{") and not words[0].endswith("}"):

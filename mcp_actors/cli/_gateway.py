@@ -3,8 +3,8 @@
 Servers connect in the background while clients are served. If no server can be loaded, an error on stderr says why.
 With ``--stdio``, the client's requests fail with the same error.
 
-Owns: the group; tasks of the command; signal handlers of the process; sockets for clients and commands.
-Writes: the gateway's servers and error; stdout; stderr; the log.
+Owns: the group; background tasks; signal handlers of the process; sockets for clients; the control socket.
+Writes: the gateway's servers, and its error for clients; stdout; stderr; the log.
 Calls: config, config.formats, gateway, gateway.http, servers, servers.group, _output.
 """
 

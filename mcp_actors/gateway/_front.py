@@ -3,8 +3,8 @@
 Servers come, go and change their lists at any moment. The group keeps the tools. `Front` observes the group, keeps the
 prompts and resources, and requests both again when they may have changed.
 
-Owns: lists of prompts and resources; tasks of list requests.
-Writes: observers of the group; starts of lazy servers; list requests to servers; the log.
+Owns: copies of servers' prompts and resources; tasks that update the copies.
+Writes: observers of the group; requests to servers for prompts and resources; the log. Starts lazy servers.
 Calls: servers, servers.connection.
 """
 

@@ -1,8 +1,8 @@
 """Pass messages between a client on stdio and one daemon after another.
 
 A `RelaySession` copies lines between stdin/stdout and a daemon's socket, and parses few of them. The next daemon gets
-the lines that set up the session, then the unanswered requests that are safe to repeat, then the unsent lines. `attach`
-runs this file without importing `mcp_actors`, so imports are few.
+the lines that set up the session, then the unanswered requests that are safe to repeat, then the unsent lines. To save
+memory, `attach` runs this file outside `mcp_actors`, in a package of its own, and imports are few.
 
 Owns: the state of the session; unanswered requests; unsent lines; the connection to a daemon.
 Writes: lines to the daemon and the client; warnings to stderr. Starts daemons.

@@ -4,8 +4,7 @@ One child table is changed by failures, by requests, and by the supervisor's end
 children at once, and an end that must reach every child although the supervisor may be cancelled or killed.
 
 Owns: the restart budget; the nursery of the children; tasks that start children.
-Writes: the child table; records and mailboxes of children; the supervisor's end; answers to requests; events;
-the log.
+Writes: the child table; records and mailboxes of children; answers to requests; events; the log. Ends the supervisor.
 Calls: _actor, _children, _circles, _envelope, _events, _record, _ref, _restart, _table.
 """
 

@@ -4,8 +4,8 @@ A file may be half written, and a database unreachable. No failure may stop a se
 restarts failed tasks. `Sources` has threads for calls that may block.
 
 Owns: last written states; tasks of sources; tasks of tables.
-Writes: readings of sources; the source of each server; the mailbox of the lifecycle actor; errors of the group; events;
-states in database tables; the log.
+Writes: the group's copies of sources, its map from servers to sources, and its errors; the mailbox of the lifecycle
+actor; events; states in database tables; the log.
 Calls: config, kernel, servers.record.
 """
 

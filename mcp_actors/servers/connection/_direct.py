@@ -13,8 +13,8 @@ collected             the line is dropped; the server learns nothing       the m
 begun                 the server is asked to cancel                        the kernel answers: outcome unknown
 ====================  ===================================================  =============================================
 
-Owns: plain requests; the `WindDown`; tasks of requests.
-Writes: deadlines of requests; replies to callers; kept answers; the actor's mailbox; the `Pipe`; the log.
+Owns: plain requests; the `WindDown`; tasks of requests that need several answers.
+Writes: deadlines of requests; replies to callers; answers kept for gateways; the actor's mailbox; the `Pipe`; the log.
 Calls: kernel, servers, servers.requests, transports.
 """
 

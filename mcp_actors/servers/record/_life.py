@@ -1,10 +1,10 @@
 """States of a server and of its connections, each with a reason.
 
-`ConnectionLife` folds the events of one actor into a state. `ServerLife` shows the state of the best connection, and
-holds the wish about the server (`Wanted`).
+`ConnectionLife` folds the events of one actor into a state. `ServerLife` shows the state of the best connection.
+Callers and the group may wish the server to run or stop; `ServerLife` holds the latest wish.
 
-Owns: states and errors of the server and its connections; the wish about the server.
-Writes: tracebacks of errors; events; the log. Wakes readers of subscriptions.
+Owns: states and errors of the server and its connections; the latest wish.
+Writes: events; the log. Removes tracebacks from errors; wakes readers of subscriptions.
 Calls: auth, kernel, _states, _wanted.
 """
 
