@@ -1,8 +1,8 @@
 """Offer a group to the OpenAI Agents SDK as one server.
 
-A tool has a public name in the Agents SDK, and another name on its server. Guardrails and approval functions must
-permit both names. ``tool_meta_resolver`` gets the name on the server first. If that call returns None, a second call
-gets the public name.
+A tool has a public name in the Agents SDK, and another name on its server. Guardrails and approval functions judge each
+name, and must permit both. ``tool_meta_resolver`` gets the name on the server first. If that call returns None, a
+second call gets the public name.
 
 Owns: nothing.
 Writes: requests to servers.

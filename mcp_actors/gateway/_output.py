@@ -4,7 +4,7 @@ A write never waits: a task writes the bytes that a client does not take at once
 while (a *gap*), unread requests may have timed out at the clients, so the `Heart` notifies all connections.
 
 Owns: bytes waiting for clients; the last gap.
-Writes: bytes to clients; the budget's sum of waiting bytes; gap notices to connections; the log.
+Writes: bytes to clients; the sum of waiting bytes of all gateways; gap notices to connections; the log.
 Calls: _budget, _listen.
 """
 

@@ -5,8 +5,8 @@ Every message must be answered exactly once, even if the caller, the handler and
 `Actor.take`, and those whose handler has returned a `Later`. A `Slot` is a task of ``_requests`` that runs handlers.
 
 Owns: messages in flight; free slots.
-Writes: answers to senders; messages put back into the mailbox; the end of the incarnation; scheduled checks; events;
-tasks of handlers; the log.
+Writes: answers to senders; messages put back into the mailbox; the end of the incarnation; scheduled checks for delayed
+messages; events; tasks of handlers; the log.
 Calls: _actor, _circles, _envelope, _events, _later.
 """
 

@@ -4,7 +4,7 @@ An error names the server, the event and a remedy. Credentials are removed from 
 output of a dead process.
 
 Owns: nothing.
-Writes: texts and tracebacks of quoted exceptions.
+Writes: texts of quoted exceptions. Drops their tracebacks.
 Calls: auth, transports, _eras, _session.
 """
 

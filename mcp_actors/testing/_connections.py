@@ -4,7 +4,7 @@ An in-process or stdio connection has its own SDK server. Requests to an HTTP po
 A test may run outside the Trio run of a connection, so `crash` and `notify` pass their work to that run.
 
 Owns: SDK servers; tasks of connections; sockets.
-Writes: the script's connections and requests; messages to clients.
+Writes: the script's lists of connections and received requests; messages to clients.
 Calls: transports, _behavior, _signal.
 """
 

@@ -19,8 +19,8 @@ stay. Actors, refs, health checks and the group share a server's `ServerRecord`.
          │   └─ listeners            ``connection/_callbacks``
          └─ ConnectionRecord "shop:2"
 
-Owns: parts of records.
-Writes: places in the order of connects; masked error texts; events of servers; the log.
+Owns: configurations and callbacks of servers; facts about sessions; facts for the next connect; kept resources.
+Writes: servers' places in the group's order of connects; masked error texts; events of servers; the log.
 Calls: catalog, config, kernel, servers, transports, _health, _life, _states, _subscriptions, _wanted.
 """
 

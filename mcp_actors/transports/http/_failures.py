@@ -4,7 +4,7 @@ Servers send wrong HTTP statuses, and wrong or missing ids. An answer with anoth
 caller gets the result of another call. `HttpFailures` builds the errors about one server, and masks foreign text.
 
 Owns: nothing.
-Writes: ids of answers; masked exceptions.
+Writes: the request's id into accepted answers; masked exceptions.
 Calls: transports.
 """
 
