@@ -1,6 +1,7 @@
 """Run background tasks, jobs that block, and slow callbacks; receive signals.
 
-Owns: items for callbacks; servers to close; errors of failed tasks; background tasks; threads of blocking jobs.
+Owns: items queued for slow callbacks; names of servers still to close; errors of failed tasks; background tasks;
+threads of blocking jobs.
 Writes: signal handlers of the process; the log.
 Calls: _backoff, _collapse, _errors, _foreign, _text.
 """

@@ -4,8 +4,8 @@ An authorization server is not trusted: an answer may be endless or may quote cr
 address in a private network. An `AuthorizationClient` limits the time and the size of each answer, masks credentials,
 and checks a URL before anything is sent there.
 
-Owns: the last response.
-Writes: the list of masked credentials; requests to servers.
+Owns: the most recent response.
+Writes: the connection's list of masked credentials; requests to servers.
 Calls: config.
 """
 

@@ -4,7 +4,7 @@ A pool is a supervisor of its members. Messages wait in the pool's mailbox, and 
 takes the oldest message. With a ``key`` function, messages wait in members' mailboxes: the hash of a message's key
 chooses a member. Control messages are for the pool itself.
 
-Owns: ranks of members by free slots; the resizing task; tasks of starts.
+Owns: ranks of members by free slots; the resizing task; tasks that await members' starts.
 Writes: the table of members; records of pool and members; mailboxes of pool and members; events; the log.
 Calls: _actor, _envelope, _events, _mailbox, _record, _ref, _restart, _supervisor.
 """

@@ -13,7 +13,8 @@ a session                 none                                      ends by DELE
 ========================  ========================================  ================================================
 
 Owns: client sessions; request pipelines; kept messages; session tasks.
-Writes: the set of sessions; the connection's pipeline; the memory budget; replies to clients; the log.
+Writes: the gateway's set of sessions; each HTTP connection's reference to its pipeline; the memory budget; replies to
+clients; the log.
 Calls: gateway, _wire.
 """
 

@@ -3,7 +3,8 @@
 A wish (`Wanted`) says what a server should do. Each server has at most one loop, so steps of a server never overlap. A
 newer wish ends a waiting step early, so a stop overtakes a connect that hangs.
 
-Owns: the set of busy servers; the end of the group; tasks that await wishes, finished requests or signals.
+Owns: the set of busy servers; the `trio.Event` for the end of the group's drain; tasks that await wishes, finished
+requests or signals.
 Writes: records of servers; the roster; remembered catalogues; mailboxes of supervisors; events of the group; the log.
 Cancels the `open_servers` block.
 Calls: servers, servers.record, servers.ref, _tree.

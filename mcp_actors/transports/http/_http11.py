@@ -3,8 +3,8 @@
 A server may send any bytes, cut anywhere. A wrong end of a response would give a caller the result of another call. So
 this parser is stricter than h11, and otherwise agrees with it. A long head would block h11 for seconds (decision 76).
 
-Owns: the response.
-Writes: the buffer of unparsed bytes.
+Owns: the response being parsed.
+Writes: the connection's buffer of unparsed bytes.
 Calls: _bodies.
 """
 

@@ -4,7 +4,7 @@ One event stream carries all messages of the server, and the first event names t
 tasks post most messages. The end of the stream ends the connection.
 
 Owns: the event stream; posting tasks.
-Writes: answers to requests; the connection's state; messages to the session; posts to the server; the log.
+Writes: outcomes of callers' requests; the connection's state; messages to the session; posts to the server; the log.
 Calls: auth, config, transports, _bodies, _client, _failures, _link.
 """
 
