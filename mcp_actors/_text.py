@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 _READ_PER_SHOWN: Final = 8
-"""Maximum of characters to read per character to show, to limit the time for hidden characters."""
+"""Characters read for each that may be shown: many hidden characters must not take long."""
 
 # Matches complete sequences of ECMA-48. The rest of a broken sequence is text. No repeated character class contains the
 # first character of a sequence, so the time is linear.

@@ -2,7 +2,7 @@
 
 A `RelaySession` copies lines between stdin/stdout and a daemon's socket, and parses few of them. The next daemon gets
 the lines that set up the session, then the unanswered requests that are safe to repeat, then the unsent lines. To save
-memory, `attach` runs this file outside `mcp_actors`, in a package of its own, and imports are few.
+memory, `attach` does not import `mcp_actors`, but this folder as a package ``attached``. So this file imports little.
 
 Owns: the state of the session; unanswered requests; unsent lines; the connection to a daemon.
 Writes: lines to the daemon and the client; warnings to stderr. Starts daemons.

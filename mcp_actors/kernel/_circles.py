@@ -1,4 +1,4 @@
-"""Detect calls that would deadlock, and note which handler a task serves.
+"""Detect calls that would deadlock, and note for whom a task acts.
 
 A circle of calls would hang forever, silently; the call that closes the circle raises an error instead. The check must
 be cheap, and never refuse a call that would return. One exception: a handler that races two calls counts as stuck if
@@ -13,7 +13,7 @@ The wait-for graph is not stored, but walked when a node is about to wait::
     `ControlLane`              handlers of control messages, or an incarnation that starts or ends
     manager (`Children`)       children that start or end
 
-Owns: context variables for the handler, or the start or end of an incarnation, that a task serves.
+Owns: two context variables: for whom a task acts, and the deadline of that handler when the task joined it.
 Writes: lists of awaited calls.
 Calls: nothing.
 """

@@ -4,7 +4,7 @@ Every decision is a function of plain data, with the time as an argument: nothin
 touches a running actor. ``_children`` and ``_supervisor`` carry the decisions out.
 
 Owns: restart budgets.
-Writes: signatures of decorated functions.
+Writes: the signature of a function that `shows_options` decorates.
 Calls: _envelope, _incarnation, _mailbox, _record.
 """
 

@@ -9,8 +9,8 @@ modern    one stream and one task per subscription          one stream per conne
 
 A server never repeats a change, so after a break in listening every list and subscribed resource counts as changed.
 
-Owns: subscriptions of the connection; streams; tasks of streams.
-Writes: states of the server's subscriptions; notices to listeners; callbacks of the link; the mailbox of the server
+Owns: what the connection is subscribed to; streams; tasks of streams.
+Writes: subscriptions of the record; notices to listeners; a callback on the link, for gaps; the mailbox of the server
 actor; requests to the server; the log.
 Calls: config, servers, servers.record, servers.requests, transports, _upkeep.
 """

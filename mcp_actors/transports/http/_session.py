@@ -4,7 +4,7 @@ A legacy server may assign a session id, and may answer a GET by a stream of not
 neither. A broken stream is opened again, and the gap, in which notifications may be lost, is reported.
 
 Owns: the HTTP session; its notification stream.
-Writes: the loss of the link; its tasks; gap reports; messages to the server; outcomes of requests; the log.
+Writes: losses and gaps of the link; messages to the server; outcomes of requests; the log. Starts tasks of the link.
 Calls: auth, transports, _bodies, _failures, _link.
 """
 

@@ -1,7 +1,7 @@
 """The link to a server behind a gateway, over a socket.
 
-This side has no process: the connection ends with the socket. Only health checks notice a frozen gateway or a lost
-network.
+The server's process belongs to the gateway, so no exit is awaited: the connection ends with the socket. Only health
+checks notice a frozen gateway or a lost network.
 
 Owns: the writing task; the thread for the secret's file; the socket.
 Writes: the list of credentials to mask; lines to the gateway.

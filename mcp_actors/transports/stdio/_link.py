@@ -1,7 +1,7 @@
 """The link to a server process that speaks over stdin and stdout.
 
 The connection ends when stdout ends, when no process can read sent requests, or when the server exceeds a limit. The
-process may exit earlier, as a wrapper whose child is the real server.
+process itself may exit before: a wrapper may leave the real server behind as its child.
 
 Owns: the link; its tasks; its worker thread; the server process; its pipes.
 Writes: marks of the process's exit and the connection's end; the list of credentials to mask. Stops the process group.
@@ -42,7 +42,7 @@ OBITUARY_WAIT: Final = 0.5
 """Seconds for the process to exit and end stderr after a failed connect. The error quotes stderr."""
 
 INPUT_INTERVAL: Final = 0.25
-"""Seconds until unread requests end the connection, once stdin has no reader; doubled if stdout has unread output."""
+"""Once no process reads stdin: seconds until unread requests end the connection, twice if stdout has unread output."""
 
 STDERR_WAIT: Final = 0.25
 """Seconds for the rest of stderr after the process group was killed."""
