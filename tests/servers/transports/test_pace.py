@@ -148,6 +148,26 @@ async def test_a_reader_pauses_while_a_long_unsolicited_line_arrives(begin: str,
         assert 0 < writer._reader.received < 500_000
 
 
+async def test_each_byte_of_long_unsolicited_lines_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B-13: while they arrive, or with the whole message."""
+    counted = list[int]()
+
+    def count(_: ReadingPace, now: float, size: int = 0, *, request: bool = False) -> float:
+        counted.append(size)
+        return 0.0
+
+    monkeypatch.setattr(ReadingPace, "unasked", count)
+    monkeypatch.setattr(ReadingPace, "unasked_part", count)
+    notice = long_line('{"jsonrpc":"2.0","method":"x","params":{"x":')
+    async with open_link(shell(f"{notice}; {notice}; exec cat > /dev/null"), on_lost=never_lost) as link:
+        messages, writer = streams_of(link)
+        with trio.fail_after(BOUND):
+            for _ in range(2):
+                await messages.receive()
+        assert len(counted) > 2
+        assert sum(counted) == writer._reader.received - len("\n" * 2)
+
+
 @pytest.mark.usefixtures("hours")
 async def test_a_reader_does_not_pause_while_a_long_response_arrives(idle_clock: IdleClock) -> None:
     answer = long_line('{"jsonrpc":"2.0","id":7,"result":{"x":')
