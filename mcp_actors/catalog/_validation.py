@@ -1,8 +1,8 @@
 """Validate tool arguments and tool results; convert schemas for model providers.
 
-By default, only the first result of each tool on a connection is checked. Unknown arguments are logged once. Compiling
-a schema is slow, so only schemas of called tools are compiled. `strict_schema` rewrites a schema for model providers,
-or returns a copy if there is no strict form.
+By default, only the first result of each tool on a connection is checked. An unknown argument of a tool is logged once.
+Compiling a schema is slow, so only schemas of called tools are compiled. `strict_schema` rewrites a schema for model
+providers, or returns a copy if there is no strict form.
 
 Owns: schemas of called tools; names of tools whose next result is checked; names of logged arguments.
 Writes: the log.

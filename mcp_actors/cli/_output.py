@@ -4,8 +4,8 @@ A terminal gets plain text, and never binary data or a server's escape sequences
 ``--help`` imports this file, so the SDK is imported only when needed.
 
 Owns: the consoles; the last line of the terminal; the task that receives signals.
-Writes: signal handlers of the process; stdout; stderr; result files; handlers and level of the logger for servers'
-stderr.
+Writes: signal handlers of the process; stdout; stderr; files for binary results; handlers and level of the logger for
+servers' stderr.
 Calls: catalog.
 """
 

@@ -4,7 +4,7 @@ The opened actor, the root, shares a nursery with the user's block. Either may f
 Ctrl-C may come at any moment. After a bounded clean-up, the user must get one exception that says why.
 
 Owns: the root actor's record; its mailbox; its event hub; its tasks; the nursery of the block.
-Writes: if another actor runs the block, that actor's lists of opened actors and awaited calls; its events.
+Writes: the root's events; lists of opened actors and awaited calls of an actor that runs the block.
 Calls: _actor, _circles, _envelope, _events, _incarnation, _mailbox, _record, _ref, _requests, _restart, _supervisor.
 """
 

@@ -4,7 +4,7 @@ A server may repeat a credential, perhaps encoded for a URL, JSON or HTML. So a 
 into an error, an event or a log; results of calls are not masked. After a 401, `Renewal` resolves credentials anew.
 
 Owns: resolved credentials of the connection.
-Writes: masked exceptions; masked errors of servers; renewed HTTP headers. Drops unread bodies of 401 responses.
+Writes: masked exceptions; masked errors of servers; headers of the next requests. Drops unread bodies of 401 responses.
 Calls: config.
 """
 

@@ -3,7 +3,7 @@
 A `Capacity` limits how many servers connect at once, and how many processes run. Each opening of a link resolves the
 variables in the configuration anew.
 
-Owns: the `Capacity` of a group; clients for sign-ins.
+Owns: the `Capacity` of a group; HTTP clients for sign-ins.
 Writes: the list of credentials to mask; filters of loggers; the log.
 Calls: config, transports.http, transports.socket, transports.stdio, _credentials, _in_process, _link, _logs.
 """

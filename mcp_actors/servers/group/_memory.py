@@ -4,7 +4,7 @@ A server's file in the ``catalog_store`` may be damaged, huge, or on a file syst
 group at most until a time-out, hides no tools of other servers, and lets no changed tools count as accepted.
 
 Owns: known contents of files; the writing task; a worker thread.
-Writes: remembered tools of servers; errors of failed writes; files of the ``catalog_store``; the log.
+Writes: remembered tools of servers; the group's error of a failed write; files of the ``catalog_store``; the log.
 Calls: catalog, kernel, servers, servers.record.
 """
 
@@ -47,7 +47,8 @@ LOAD_WAIT: Final = 1.0
 """Seconds to wait for files when a group opens; longer for more than `FILES_PER_WAIT` files."""
 
 PINS_WAIT: Final = 10.0
-"""Seconds to wait for a file if ``on_tool_change="block"``; longer for many files. A large file takes 2 seconds."""
+"""Seconds for which a start waits for a file if ``on_tool_change="block"``; longer for many files. A large file takes
+2 seconds."""
 
 FILES_PER_WAIT: Final = 200
 

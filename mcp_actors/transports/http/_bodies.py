@@ -4,8 +4,8 @@ The server may act on a request once the HTTP client begins to send the request'
 answer the next request (see `Reads`). Long bodies are read in small pieces, within limits.
 
 Owns: parsers of event streams; counters of reads.
-Writes: sent marks of requests; times of received bytes. Wraps response bodies and the `read` method of network streams;
-shuts down sockets.
+Writes: sent marks of requests; the time at which a link was last heard. Wraps response bodies and the `read` method of
+network streams; shuts down sockets.
 Calls: transports, _failures.
 """
 
