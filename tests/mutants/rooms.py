@@ -19,12 +19,13 @@ import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Final, NamedTuple
 
 from ..copies import copy_checkout, link_environment
+from ..servers.processes import parents
 from ..source import PACKAGE, ROOT
 from .edits import Edit, draw
 
@@ -146,10 +147,20 @@ def _run_tests(place: Path, seconds: float, *tests: str) -> str:
             return f"a time-out of {seconds} s"
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                _kill(process)
         output.seek(0)
         return MISSED if code in {0, 5} else _reason(output.read(), code)  # 5: there are no tests
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a run with all processes that it has started, which may be in groups of their own."""
+    doomed, parent_of = {process.pid}, parents()
+    while more := {pid for pid, parent in parent_of.items() if parent in doomed} - doomed:
+        doomed |= more
+    for pid in doomed:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
 
 
 def _reason(output: str, code: int) -> str:

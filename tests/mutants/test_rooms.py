@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from ..copies import link_environment
+from ..servers.processes import BOUND, state_of
 from . import rooms
 from .edits import Edit, draw, edits
 from .rooms import MISSED, Judge, Mutant
@@ -124,3 +128,18 @@ def test_too_few_changes_that_are_caught_are_a_failure(module: Path, monkeypatch
     missed = [Mutant("kernel", number, edit) for number, edit in enumerate(edits(module))][:3]
     assert rooms._report({"slice": missed, "room": [], "all": []}, 15) == 0
     assert rooms._report({"slice": missed, "room": [], "all": []}, 14) == 1
+
+
+def test_a_run_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
+    """Its tests start processes in sessions of their own."""
+    started = tmp_path / "pid"
+    script = "import subprocess; import time; child = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+    script += f"open({str(started)!r}, 'w').write(f'{{child.pid}}\\n'); time.sleep(1000)"
+    run = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    while not (started.exists() and started.read_text().endswith("\n")):
+        assert run.poll() is None
+    rooms._kill(run)
+    pid, latest = int(started.read_text()), time.monotonic() + BOUND
+    while state_of(pid) == "running":
+        assert time.monotonic() < latest
+        time.sleep(0.01)
