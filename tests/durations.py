@@ -31,7 +31,7 @@ from .slice import LIST, MATRIX, Chosen
 from .source import ROOT, docs_module
 from .unit import unit
 
-LIMIT: Final = 50.0
+LIMIT: Final = 44.0
 """Units for the tests of the slice. The README's command may take 90; the rest is for starting, importing and load."""
 
 REAL: Final = 0.05
