@@ -122,8 +122,13 @@ async def test_a_server_that_is_removed_while_its_program_is_looked_up_is_releas
 
     monkeypatch.setattr(_process, "find_program", find)
     try:
-        async with open_servers() as group:
-            await group.add(configured("stdio", required=False))
+        async with open_servers() as group, trio.open_nursery() as nursery:
+
+            async def add() -> None:
+                with suppress(ServerUnavailable):  # removed while it starts
+                    await group.add(configured("stdio", required=False))
+
+            nursery.start_soon(add)
             await begun.wait()
             with without_collector():
                 parts = parts_of(group._roster.records["a"])
