@@ -57,5 +57,4 @@ def test_in_a_storm_of_kills_each_call_of_a_thread_has_one_outcome(tmp_path: Pat
     assert len(outcomes) == len(answered) + len(unknown) == THREADS * CALLS
     assert len(carried_out) == len({*carried_out})
     assert answered <= {*carried_out} <= answered | unknown
-    assert unknown
-    assert incarnations > 2
+    assert incarnations > 2  # a kill may find no call in flight
