@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+import trio
 
 from ..copies import link_environment
-from ..servers.processes import BOUND, state_of
+from ..servers.processes import eventually, wait_ended
 from . import rooms
 from .edits import Edit, draw, edits
 from .rooms import MISSED, Judge, Mutant
@@ -136,10 +136,6 @@ def test_a_run_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
     script = "import subprocess; import time; child = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
     script += f"open({str(started)!r}, 'w').write(f'{{child.pid}}\\n'); time.sleep(1000)"
     run = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
-    while not (started.exists() and started.read_text().endswith("\n")):
-        assert run.poll() is None
+    trio.run(eventually, lambda: started.exists() and started.read_text().endswith("\n"))
     rooms._kill(run)
-    pid, latest = int(started.read_text()), time.monotonic() + BOUND
-    while state_of(pid) == "running":
-        assert time.monotonic() < latest
-        time.sleep(0.01)
+    trio.run(wait_ended, [int(started.read_text())])
