@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import anyio
+import pytest
 import trio
 from mcp import MCPError
 from mcp.types import (
@@ -23,6 +25,7 @@ from mcp_actors.config import ServerConfig, Stdio
 from mcp_actors.servers._dispatcher import LinkDispatcher
 from mcp_actors.servers._session import ConnectionSession
 from mcp_actors.transports import Link, Unasked
+from mcp_actors.transports.stdio import _process
 from mcp_actors.transports.stdio._link import StdioLink
 from mcp_actors.transports.stdio._pipes import PipeWriter
 
@@ -37,6 +40,27 @@ def scripted(*flags: str, stop_timeout: float = BOUND, **options: Any) -> Server
     """Configure the scripted server with `flags`, in time to leave by itself; `options` are those of `Stdio`."""
     program, args = command(*flags)
     return ServerConfig("scripted", Stdio(program, args, **options), stop_timeout=stop_timeout)
+
+
+@contextmanager
+def hanging_look_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[trio.Event]:
+    """Let each look-up of a program hang until the end of the block, as on a dead file server.
+
+    The block gets an event that a look-up sets when it begins.
+    """
+    begun, over = trio.Event(), Event()
+    token = trio.lowlevel.current_trio_token()
+
+    def find(*args: object, **options: object) -> str:
+        token.run_sync_soon(begun.set)
+        assert over.wait(timeout=60)
+        return "/bin/true"
+
+    monkeypatch.setattr(_process, "find_program", find)
+    try:
+        yield begun
+    finally:
+        over.set()
 
 
 def never_lost() -> None:

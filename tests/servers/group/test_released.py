@@ -6,7 +6,6 @@ import gc
 import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from threading import Event
 from typing import Any, Final
 
 import pytest
@@ -35,10 +34,10 @@ from mcp_actors.servers.record import ServerRecord
 from mcp_actors.servers.requests import ListTools
 from mcp_actors.transports import Link, Masker
 from mcp_actors.transports._link import Lifeline
-from mcp_actors.transports.stdio import _process
 
 from ..faults.http_faults import faulty_server
 from ..groups import existing
+from ..links import hanging_look_up
 from ..peers import SsePeer
 from ..processes import eventually
 from ..scripted_server import command
@@ -112,16 +111,7 @@ async def test_a_server_that_is_removed_while_its_program_is_looked_up_is_releas
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """D-56: the thread of the look-up may hang for hours, on a dead file server."""
-    begun, found = trio.Event(), Event()
-    token = trio.lowlevel.current_trio_token()
-
-    def find(*args: Any, **options: Any) -> str:
-        token.run_sync_soon(begun.set)
-        assert found.wait(timeout=60)
-        return "/bin/true"
-
-    monkeypatch.setattr(_process, "find_program", find)
-    try:
+    with hanging_look_up(monkeypatch) as begun:
         async with open_servers() as group, trio.open_nursery() as nursery:
 
             async def add() -> None:
@@ -135,8 +125,6 @@ async def test_a_server_that_is_removed_while_its_program_is_looked_up_is_releas
                 await group.remove("a")
                 await wait_all_tasks_blocked()
                 assert living(parts) == []
-    finally:
-        found.set()
 
 
 async def test_a_server_that_is_removed_while_a_replica_opens_its_session_is_released_at_once(

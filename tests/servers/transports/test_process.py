@@ -23,7 +23,7 @@ from mcp_actors.transports.stdio._process import EOF_SHARE, REAP_FLOOR, TERM_SHA
 from tests.idle_clock import IdleClock
 
 from ...messages import Said
-from ..links import MARGIN, never_lost, open_session, scripted, shell, streams_of, wait_for_line
+from ..links import MARGIN, hanging_look_up, never_lost, open_session, scripted, shell, streams_of, wait_for_line
 from ..processes import BOUND, child_pids, eventually, group_members, state_of, wait_ended
 
 MISBEHAVIORS = [
@@ -239,13 +239,8 @@ async def test_a_start_that_is_cancelled_during_the_look_up_ends_at_once_and_nev
 ) -> None:
     """S4-19: the file server with the program does not respond."""
     spawned: list[object] = []
-    begun, found, ended = trio.Event(), Event(), trio.Event()
+    ended = trio.Event()
     token, run = trio.lowlevel.current_trio_token(), _process._Start.run
-
-    def find(*args: object, **options: object) -> str:
-        token.run_sync_soon(begun.set)
-        assert found.wait(timeout=60)
-        return "/bin/true"
 
     def note_end(self: _process._Start) -> None:
         run(self)
@@ -255,16 +250,15 @@ async def test_a_start_that_is_cancelled_during_the_look_up_ends_at_once_and_nev
         await begun.wait()
         scope.cancel("while it looks")
 
-    monkeypatch.setattr(_process, "find_program", find)
     monkeypatch.setattr(_process, "Popen", lambda *args, **options: spawned.append(args))
     monkeypatch.setattr(_process._Start, "run", note_end)
-    async with trio.open_nursery() as nursery:
-        with trio.CancelScope() as scope:
-            nursery.start_soon(cancel, scope)
-            async with open_link(scripted(), on_lost=never_lost):
-                pytest.fail("it went on")
-    assert scope.cancelled_caught
-    found.set()
+    with hanging_look_up(monkeypatch) as begun:
+        async with trio.open_nursery() as nursery:
+            with trio.CancelScope() as scope:
+                nursery.start_soon(cancel, scope)
+                async with open_link(scripted(), on_lost=never_lost):
+                    pytest.fail("it went on")
+        assert scope.cancelled_caught
     await ended.wait()
     assert spawned == []
 
