@@ -26,11 +26,9 @@ if TYPE_CHECKING:
 
 logger = Log("mcp_actors.gateway")
 
-SHORTAGE: Final = 0.1
-"""Seconds until the next try after a failed accept."""
+SHORTAGE: Final = 0.1  # seconds until the next try after a failed accept
 
-SOCKET_POLL: Final = 2.0
-"""Seconds between two checks that a unix socket is still in its place."""
+SOCKET_POLL: Final = 2.0  # seconds between two checks that a unix socket is still in its place
 
 ACCEPT_BACKLOG: Final = 1024
 """Connections that may wait at a unix socket: hundreds of programs may start at once."""

@@ -342,12 +342,7 @@ class HttpConnection:
                     self._nursery.start_soon(self.output.run)
                     try:
                         with self._reading:
-                            while self.busy or not self.closing:  # `note_end` of the last reply ends the loop
-                                await self._sleep()
-                                time_slice = TimeSlice()
-                                while self._buffer and (self.busy or not self.closing):
-                                    await self._take_request()
-                                    await time_slice.checkpoint()
+                            await self._take_requests()
                         await self._part()
                         self._nursery.cancel_scope.cancel("the connection is closed")
                     finally:
@@ -363,6 +358,14 @@ class HttpConnection:
             self.ended.set()
 
     # --- read -------------------------------------------------------------------------------------------------------
+
+    async def _take_requests(self) -> None:
+        while self.busy or not self.closing:  # `note_end` of the last reply ends the loop
+            await self._sleep()
+            time_slice = TimeSlice()
+            while self._buffer and (self.busy or not self.closing):
+                await self._take_request()
+                await time_slice.checkpoint()
 
     async def _sleep(self) -> None:
         """Let `take_ready` take requests, until something needs this task."""
