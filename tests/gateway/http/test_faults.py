@@ -280,3 +280,18 @@ async def test_a_reload_is_completed_when_the_person_who_asked_for_it_leaves(tmp
         assert scope.cancelled_caught
         await eventually(lambda: [*group] == ["new"] and group["new"].state == "ready")
         await eventually(lambda: [config.name for config in gateway.per_session] == ["own"])
+
+
+async def test_a_task_may_be_started_at_any_step_in_which_a_client_leaves() -> None:
+    """A server's answer may need one, and comes whenever the server likes."""
+    async with open_house() as house:
+        for steps in range(30):
+            peer = await house.connect()
+            await peer.stream.send_all(b"POST /mcp")  # so that the connection has a task
+            await wait_all_tasks_blocked(0.01)
+            [connection] = house.door.connections
+            await peer.stream.aclose()
+            for _ in range(steps):
+                await trio.lowlevel.checkpoint()
+            connection.start(trio.lowlevel.checkpoint)
+            await connection.ended.wait()
