@@ -1,7 +1,7 @@
 """The error tree of the package.
 
 An error in a server's answer is an `mcp.MCPError`, outside this tree. The code that raises an error writes the message:
-who failed, what happened and what to do. Facts, such as an exit code, are attributes.
+who failed, what happened and what to do. Facts are attributes, for example an exit code.
 
 Owns: nothing.
 Writes: the public names of the error classes.
@@ -32,8 +32,8 @@ class McpActorsError(_pickling.Portable):
     """Base of the errors of this package. Misuse is a `TypeError`, `ValueError` or `RuntimeError` instead.
 
     A copy or pickle keeps the attributes, the notes and the cause. A cause that cannot be pickled becomes an exception
-    that names the cause's class and text. An error rebuilt from ``args``, for example by Celery, keeps only its class
-    and text; a failed request's ``outcome`` is then ``"unknown"``.
+    with the cause's class and text. An error rebuilt from ``args``, for example by Celery, keeps only its class and
+    text; a failed request's ``outcome`` is then ``"unknown"``.
     """
 
 

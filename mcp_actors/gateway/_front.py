@@ -52,7 +52,7 @@ LIST_METHODS: Final = {"prompts": "list_prompts", "resources": "list_resources",
 """A list → the method of `ServerRef` that requests it."""
 
 KEYS: Final = {"prompts": "name", "resources": "uri", "templates": "uriTemplate"}
-"""A list → the member that tells its items apart."""
+"""A list → the member that identifies an item."""
 
 
 @define(eq=False)

@@ -1,7 +1,7 @@
 """Run the servers that each client has for itself.
 
-Each client's session opens a group of servers that are not shared. The servers may ask a legacy client the questions
-that it can answer (elicitation, sampling, roots). Their log messages reach no other client.
+Each client's session opens a group of servers that are not shared. The servers may send a legacy client questions that
+the client can answer (elicitation, sampling, roots). Their log messages reach no other client.
 
 Owns: the group of one client; tasks that start servers.
 Writes: the first era to try and the client's capabilities, in records of servers; messages to the client; messages to

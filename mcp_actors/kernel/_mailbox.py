@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 #   incarnation begins to serve.
 #
 # While the queue is full, envelopes wait in the *entrance*. The sender of a ``call`` waits for the answer, as in the
-# queue; the sender of a ``tell`` waits until the envelope moves up. The control lane has no entrance, but grows beyond
-# its size; then the sender of a ``tell`` waits until the envelope is taken.
+# queue; the sender of a ``tell`` waits until the envelope moves up. The control lane has no entrance. A full control
+# lane takes more envelopes, and the sender of a ``tell`` then waits until the envelope is taken.
 #
 # Each change (a sender, a finished request, a starting incarnation) moves envelopes straight to a handler whenever a
 # slot is free. A Ctrl-C waits for the end of the step, or it could lose an envelope between two lanes.

@@ -261,7 +261,7 @@ class HttpExchange:
                 session.reach.start_probe()
             if (following := await self._resume(streams)) is None:
                 if session.listened:
-                    await trio.sleep(0.1)  # the answer may wait in the stream of notifications: no order of the two
+                    await trio.sleep(0.1)  # the answer may be unread in the stream of notifications
                 if self._odd:
                     await self._note_silence()
                 if self._misdirected is not None:
