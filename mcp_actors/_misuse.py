@@ -76,7 +76,7 @@ def explained_names(kind: type[T]) -> type[T]:
     """
     wrong = {name for known, names, _ in _ATTRIBUTE_REMEDIES if hasattr(kind, known) for name in names.split()}
     for name in wrong:
-        setattr(kind, name, property(partial(_explain_attribute, name=name)))
+        setattr(kind, name, property(partial(_explain_attribute, name=name), doc=""))
 
     def names(self: object) -> list[str]:
         return [name for name in public_members(self) if name not in wrong]

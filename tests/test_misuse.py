@@ -459,6 +459,7 @@ class Answering(Actor[Ask]):
     async def handle(self, message: Ask) -> Later[int]:
         look_for(later := self.defer(message), "set_result", "write reply(value)")
         assert "set_result" not in dir(later)
+        assert not vars(Later)["set_result"].__doc__  # or the reference would list it
         look_for(later, "set_exception", "write fail(error)")
         look_for(later, "ghost", "")
         later.reply(1)
