@@ -1,7 +1,7 @@
 """Report the states of all servers: ``check`` and ``watch``.
 
 ``check`` connects once and prints each result as soon as known. After Ctrl-C it also names servers without a result.
-Until a signal or an error, ``watch`` shows a live table on a terminal, else a line for each change.
+Until a signal or an error, ``watch`` shows a live table on a terminal, or prints each change as a line elsewhere.
 
 Owns: results; unprinted changes; the group of servers; the live table; the printing task.
 Writes: signal handlers of the process; the command's output.

@@ -1,7 +1,7 @@
 """Admit clients over TCP.
 
-Strangers must not use up the places of clients. So a connection becomes a client by proving the gateway's secret and
-naming a server, in one try of at most `HANDSHAKE_SECONDS` and `MAX_LINE` bytes.
+Strangers must not use up the connections that clients need. So a connection becomes a client by proving the gateway's
+secret and naming a server, in one try of at most `HANDSHAKE_SECONDS` and `MAX_LINE` bytes.
 
 Owns: nothing.
 Writes: handshake lines to clients; the log.

@@ -1,7 +1,8 @@
 """The mailbox: a queue of messages that survives restarts of its actor.
 
-Any task may change a mailbox. Each change moves, in the same step, all messages that find room or a free slot. A
-restart, a Ctrl-C, or a handler that puts a message back must neither lose nor repeat a message, nor change the order.
+Any task may change a mailbox. If the change makes room, messages that wait for room move in at once; if it frees a slot
+of the incarnation, the next message moves on to the incarnation at once. A restart, a Ctrl-C, or a handler that puts a
+message back must neither lose nor repeat a message, nor change the order.
 
 Owns: lanes of envelopes; the error of a closed mailbox.
 Writes: places of envelopes; replies to senders; handovers to incarnations.

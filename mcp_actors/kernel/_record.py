@@ -1,7 +1,7 @@
 """The record of an actor, which outlives its incarnations.
 
-Refs, a supervisor and incarnations share a record. Between two incarnations, messages wait, and the state says whether
-the next incarnation will follow.
+Refs, a supervisor and incarnations share a record. When an incarnation has ended, messages wait in the mailbox, and the
+state says whether another incarnation will follow.
 
 Owns: an actor's state; its mailbox; its children; its watchers.
 Writes: events of the tree; records and mailboxes of actors below. Wakes waiting tasks.

@@ -1,7 +1,7 @@
 """Remember the servers' tools from one run to the next.
 
 A server's file in the ``catalog_store`` may be damaged, huge, or on a file system that hangs. Such a file delays a
-group at most until a time-out, hides no tools of other servers, and lets no changed tools count as accepted.
+group at most until a time-out, hides no tools of other servers, and lets no changed tool pass as approved.
 
 Owns: known contents of files; the writing task; a worker thread.
 Writes: remembered tools of servers; the group's error of a failed write; files of the ``catalog_store``; the log.

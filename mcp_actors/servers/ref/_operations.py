@@ -1,7 +1,8 @@
 """Ask for changes of servers: start, stop, restart and reconnect.
 
-An operation replaces the current wish (`Wanted`) in the caller's step, then waits for its `Verdict`: done, failed or
-superseded. The group carries out wishes (``group/_loop.py``), so a change is completed even if the caller is cancelled.
+An operation replaces the current wish (`Wanted`) before its first checkpoint, then waits for the wish's `Verdict`:
+done, failed or superseded. The group carries out wishes (``group/_loop.py``), so a change is completed even if the
+caller is cancelled.
 
 Owns: tasks that start and watch replicas.
 Writes: wishes and states of servers; the lifecycle actor's mailbox; mailboxes of supervisors.

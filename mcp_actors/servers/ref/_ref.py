@@ -1,6 +1,6 @@
 """The reference that users hold to one server, valid across restarts.
 
-Each method checks its arguments in the caller's step. A request goes to the `Caller`, a start or a stop to
+Each method checks its arguments before its first checkpoint. A request goes to the `Caller`, a start or a stop to
 ``_operations``, an approval to the catalogue, and a sign-in to ``connection``.
 
 Owns: tasks of health checks.

@@ -5,7 +5,7 @@ the catalogue; the rest of its page is kept. A list that is too large raises `Li
 small parts, with checkpoints between.
 
 Owns: nothing.
-Writes: problems in the server's catalogue; kept resources; requests to the server.
+Writes: problems in the server's catalogue; the server's kept resources and prompts; requests to the server.
 Calls: config, servers, transports, _request.
 """
 

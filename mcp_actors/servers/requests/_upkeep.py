@@ -1,7 +1,7 @@
 """Messages that keep a connection in order: health, log level, roots.
 
 All go through the mailbox of the connection's actor. Since protocol 2026-07-28 the log level is part of each request
-(`meta_for`), and servers ask for the roots when they need them.
+(`meta_for`), and servers ask for the roots when they need them, so only older servers are sent messages about these.
 
 Owns: nothing.
 Writes: the connection's health and log level; its actor's mailbox; requests to the server; the log.
