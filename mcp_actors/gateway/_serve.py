@@ -275,10 +275,10 @@ class ClientConnection:
             take(message, size)
 
     def _refuse(self, message: Any, size: int) -> None:
-        """Refuse a request, perhaps given up by now; take any other message."""
-        if type(message) is dict and "method" in message and is_id(message.get("id")):
-            reason = "the gateway did not run for a while, so this may be given up; nothing was sent; send it again"
-            self.session.refuse_unsent(message["id"], reason)
+        """Refuse a request, perhaps given up by now; take any other message, and a request that begins a session."""
+        begins = (None, "initialize", "server/discover")  # reach no server; None: not a request
+        if type(message) is dict and is_id(message.get("id")) and message.get("method") not in begins:
+            self.session.refuse_late(message["id"])
         else:
             self.session.take(message, size)
 

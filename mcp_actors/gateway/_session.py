@@ -528,8 +528,10 @@ class GatewaySession:
         message = f"a request with the id {request_id!r:.80} is in flight already"
         self._answer_error(None, {"code": INVALID_REQUEST, "message": message})
 
-    def refuse_unsent(self, request_id: Id, message: str) -> None:
-        self.fail(request_id, not_sent(message, "ServerUnavailable"))
+    def refuse_late(self, request_id: Id) -> None:
+        """Refuse a request that the client may have given up while the event loop did not run."""
+        late = "the gateway did not run for a while, and this request may be given up; nothing was sent; send it again"
+        self.fail(request_id, not_sent(late, "ServerUnavailable"))
 
     def _answer_error(self, request_id: Id | None, error: Json) -> None:
         self.outlet.answer(error_line(request_id, error), request_id, error["code"])

@@ -156,6 +156,7 @@ class Gateway:
             await stream.send_all(f"mcp-actors/1 {only}\n".encode())
             assert (await stream.receive_some()).endswith(b" ok\n")
         host = Host(stream, version, capabilities)
+        host.questions["ping"] = lambda _: {"result": {}}  # on a busy machine the gateway may ask
         self.hosts.append(host)
         self._nursery.start_soon(host.read)
         if begin:

@@ -28,7 +28,7 @@ from mcp_actors.transports import LineSplitter
 from ..forkserver import interpreter
 from ..servers.processes import eventually
 from ..servers.scripted_server import command
-from .hosts import BOUND, Host, gateway, in_process, notes, outcome_of
+from .hosts import BOUND, LEGACY, Host, gateway, in_process, notes, outcome_of
 from .test_sessions import slow
 
 
@@ -122,6 +122,17 @@ async def test_a_client_that_does_not_pass_the_fence_hears_that_nothing_was_sent
         await host.send(wait_call(host, "later"))
         await until(lambda: begun)
         assert begun == ["later"]
+
+
+async def test_a_client_that_does_not_pass_the_fence_can_begin_its_session(mock_clock: MockClock) -> None:
+    """Some clients answer no ping before, and without an answer none could go on."""
+    async with across_a_gap([]) as (host, clock):
+        request = host.request("initialize", {"protocolVersion": LEGACY, "capabilities": {}})
+        clock.jump(_output.BEAT + _output.GAP + 0.1)
+        await host.send(request)
+        await until(lambda: host.asked)
+        clock.jump(_serve.FENCE_TIMEOUT)
+        assert (await host.answer_to(request))["result"]["protocolVersion"] == LEGACY
 
 
 async def test_without_a_gap_there_is_no_fence(mock_clock: MockClock) -> None:

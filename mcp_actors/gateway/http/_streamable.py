@@ -72,8 +72,6 @@ VERSION_HEADER: Final = "mcp-protocol-version"
 SESSION: Final = "mcp-session-id"
 LISTEN: Final = "subscriptions/listen"
 
-TOO_LATE: Final = "the gateway did not run for a while, so this request is given up; nothing was sent; send it again"
-
 REQUEST_CANCELLED: Final[Json] = {"code": -32800, "message": "the request was cancelled"}
 """The answer to a cancelled request before 2026-07-28, as in the SDK."""
 
@@ -215,7 +213,7 @@ class ClientHttpSession:
             self._replies[request_id] = reply
             reply.may_stream = True
             if late and self.session.is_too_late(message, late):
-                self.session.refuse_unsent(request_id, TOO_LATE)
+                self.session.refuse_late(request_id)
                 return
         self._present = reply
         self.session.take(message, size)
@@ -370,7 +368,7 @@ class McpEndpoint:
             exchange = connection.memo = RequestPipeline(gateway, connection.start)
         exchange.begin(reply)
         if connection.late and exchange.session.is_too_late(message, connection.late):
-            exchange.session.refuse_unsent(request_id, TOO_LATE)
+            exchange.session.refuse_late(request_id)
             return
         if message["method"] == LISTEN:
             reply.on_drain = partial(exchange.session.end_stream, request_id)
