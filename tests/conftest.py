@@ -97,6 +97,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Brief())
     if folder := os.environ.get("DURATIONS"):
         alone = is_worker(config) or not getattr(config.option, "numprocesses", None)
+        if alone:
+            del os.environ["DURATIONS"]  # a run that a test starts is a part of that test
         config.pluginmanager.register(Meter(folder, alone=alone))
 
 

@@ -1,10 +1,10 @@
 """Measure what each test costs, and choose the slice that the README's command runs: ``nox -s durations``.
 
 A cost is processor time of the user and of the system, of the test's own process and of its children, the forks of
-`tests.forkserver` included. The slice has three parts: for each guarantee the cheapest test that names it, and the
-cheapest that costs at least `REAL`, if one does; and of all other tests the cheapest, up to `LIMIT`. Among them the
-second test of a function counts as twice as dear, and so on: a thousand cases of one table find less than ten of a
-hundred tables.
+`tests.forkserver` included. The slice has four parts: for each guarantee the cheapest test that names it, and the
+cheapest that costs at least `REAL`, if one does; then the cheapest tests of each folder of the package, up to `SHARE`;
+then the cheapest of all others, up to `LIMIT`. In the last two parts the second test of a function counts as twice as
+dear, and so on: a thousand cases of one table find less than ten of a hundred tables.
 
 Owns: tests/slice.txt.
 Writes: the folder that the environment variable DURATIONS names, a file for each process that runs tests.
@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from time import process_time
 from typing import Final
@@ -28,11 +29,15 @@ import pytest
 
 from . import forkserver
 from .slice import LIST, MATRIX, Chosen
-from .source import ROOT, docs_module
+from .source import FOLDERS, ROOT, docs_module
 from .unit import unit
 
-LIMIT: Final = 44.0
+LIMIT: Final = 50.0
 """Units for the tests of the slice. The README's command may take 90; the rest is for starting, importing and load."""
+
+SHARE: Final = 3.0
+"""Units for the tests of a folder of the package, its guarantees' included. Some folders have few tests without a
+process, so the cheapest of all would leave them next to none."""
 
 REAL: Final = 0.05
 """Units that no test takes without a process, a connection or many steps of its own."""
@@ -111,16 +116,19 @@ def _read(path: str) -> str:
 # --- Choosing --------------------------------------------------------------------------------------------------------
 
 
-def choose(costs: Mapping[str, float], proofs: Mapping[str, Iterable[str]], limit: float) -> dict[str, set[str]]:
+def choose(
+    costs: Mapping[str, float], proofs: Mapping[str, Iterable[str]], limit: float, share: float = 0.0
+) -> dict[str, set[str]]:
     """Return the tests of the slice, each with the guarantees for which it was chosen.
 
     Args:
         costs: what each test costs, in units, by its node id.
         proofs: the functions that prove each guarantee, without their parameters.
         limit: the units that all tests may take together, unless the guarantees alone take more.
+        share: the units of a folder of the package that come first.
     """
     items: defaultdict[str, list[str]] = defaultdict(list)
-    costs = {test: cost for test, cost in costs.items() if test.split("/")[1] not in TOOLS}
+    costs = {test: cost for test, cost in costs.items() if _folder(test) not in TOOLS}
     for test in sorted(costs, key=lambda test: (costs[test], test)):
         items[test.partition("[")[0]].append(test)
     found: defaultdict[str, set[str]] = defaultdict(set)
@@ -133,15 +141,26 @@ def choose(costs: Mapping[str, float], proofs: Mapping[str, Iterable[str]], limi
         for row in sorted(cheapest, key=lambda row: -costs[cheapest[row]]):
             there = {test for test in found if test.partition("[")[0] in proofs[row] and costs[test] >= least}
             found[min(there or {cheapest[row]}, key=costs.__getitem__)].add(row)
-    left = limit - sum(costs[test] for test in found)
+    spent: defaultdict[str, float] = defaultdict(float)
+    for test in found:
+        spent[_folder(test)] += costs[test]
+    left = limit - sum(spent.values())
     dearness = {test: costs[test] * place for each in items.values() for place, test in enumerate(each, 1)}
     others = (test for test in costs.keys() - found.keys() if not test.startswith(MATRIX))
+    parts: tuple[list[str], list[str]] = ([], [])
     for test in sorted(others, key=lambda test: (dearness[test], test)):
+        spent[folder := _folder(test)] += costs[test]
+        parts[folder not in FOLDERS or spent[folder] > share].append(test)
+    for test in chain(*parts):
         left -= costs[test]
         if left < 0:
             break
         found[test] = set()
     return dict(found)
+
+
+def _folder(test: str) -> str:
+    return test.split("/")[1]
 
 
 def lines(found: Mapping[str, set[str]], costs: Mapping[str, float]) -> Iterator[str]:
@@ -183,7 +202,7 @@ def main(runs: int = 2) -> None:
             for test, cost in read(Path(folder))[0].items():
                 costs[test] = min(costs.get(test, cost / seconds), cost / seconds)
     proofs = {row: tests for row, tests in docs_module("_guarantees").proofs().items() if row not in FIGURES}
-    found = choose(costs, proofs, LIMIT)
+    found = choose(costs, proofs, LIMIT, SHARE)
     total = sum(costs[test] for test in found)
     head = (
         "# The tests of `pytest --slice`, written by `nox -s durations`: units of processor time (tests/unit.py), the",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import os
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,19 @@ def test_the_second_case_of_a_table_is_chosen_after_another_test_that_is_nearly_
     assert len(choose(costs, {}, 3.5)) == 3
 
 
+def test_a_folder_of_the_package_has_its_share_before_cheaper_tests_of_others() -> None:
+    first, second, one, other = (
+        "tests/auth/a.py::test",
+        "tests/auth/b.py::test",
+        "tests/a.py::test",
+        "tests/b.py::test",
+    )
+    costs = {first: 1.0, second: 2.0, one: 0.5, other: 0.5}
+    assert choose(costs, {}, 1.5, share=2.0).keys() == {first, one}
+    assert choose(costs, {}, 1.5, share=0.5).keys() == {one, other}
+    assert choose(costs, {"D-01": [second]}, 3.0, share=2.5).keys() == {second, one, other}
+
+
 def test_a_dear_test_that_is_chosen_proves_all_that_it_names() -> None:
     proofs = {"D-01": ["tests/b.py::test_dear"], "D-02": ["tests/b.py::test_dear", "tests/a.py::test_cheap"]}
     assert choose(COSTS, proofs, 0) == {"tests/b.py::test_dear": {"D-01", "D-02"}}
@@ -102,6 +116,11 @@ def test_a_module_of_which_the_slice_has_no_test_is_not_imported() -> None:
     collected = {each for each in modules if pytest_ignore_collect(ROOT / each, options) is None}  # type: ignore[arg-type]  # it needs no more
     assert collected == set(chosen())
     assert pytest_ignore_collect(ROOT / "tests", options) is None  # type: ignore[arg-type]  # as above
+
+
+def test_a_run_that_a_test_starts_is_measured_as_a_part_of_the_test() -> None:
+    """Seen where costs are measured, as by ``.ci/run``."""
+    assert "DURATIONS" not in os.environ
 
 
 def run_for(seconds: float, run: str, folder: Path) -> None:
