@@ -74,11 +74,12 @@ shared = ServerConfig("shared", InProcess(search), middleware=[per_user])
 
 async def main() -> None:
     async with open_servers(limited, shared) as servers:
+        start = trio.current_time()
         async with trio.open_nursery() as nursery:
             for word in ("a", "b", "c", "d", "e", "f"):
                 nursery.start_soon(servers["search"].call_tool, "find", {"word": word})
         print("answers:", len(began))
-        print("at intervals:", max(began) - min(began) > 0.09)
+        print("at intervals:", max(began) - start > 0.09)
         for user in ("ann", "bob"):
             query = {"word": f"one for {user}"}
             await servers["shared"].call_tool("find", query, meta={"user": user})

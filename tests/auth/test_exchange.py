@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+
 import httpx2
 import pytest
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from mcp_actors.auth import AuthorizationClient, OAuth
 from mcp_actors.auth._exchange import MAX_BODY, MAX_CREDENTIAL, AuthorizationRefused, Unreachable
@@ -112,6 +115,17 @@ async def test_a_credential_that_no_request_can_send_is_refused_and_not_shown(na
     with pytest.raises(AuthorizationRefused, match=f"issued a {name} of more than 16384 characters; report") as caught:
         await asked.send(httpx2.Request("POST", "https://issuer.example/token"))
     assert caught.value.reason == "token_refused"
+
+
+def test_a_client_secret_is_masked_alone_and_as_a_header_has_it() -> None:
+    """C-17: the configured one, and that of a client which has registered itself."""
+    learned = set[str]()
+    asked = exchange("https://mcp.example.com/mcp", httpx2.Response(200))
+    asked.oauth, asked.secret, asked.learn = OAuth(client_id="me"), "a/secret", learned.add
+    registered = OAuthClientInformationFull(client_id="it", client_secret="issued")
+    asked.learn_credentials(OAuthToken(access_token="access", refresh_token="refresh"), registered)
+    pairs = {f"Basic {b64encode(pair).decode()}" for pair in (b"me:a%2Fsecret", b"it:issued")}
+    assert learned == {"access", "refresh", "issued", "a/secret", *pairs}
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

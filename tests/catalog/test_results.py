@@ -15,6 +15,7 @@ from mcp.server.mcpserver import Image
 from pydantic import BaseModel
 
 from mcp_actors import InProcess, McpActorsError, ServerConfig, ServerError, ToolFailed, open_servers, result_value
+from mcp_actors.catalog import text_of
 
 from ..messages import Said
 
@@ -162,6 +163,7 @@ def test_a_link_is_what_the_server_sent() -> None:
         "uri": "file:///report.txt",
         "mimeType": "text/plain",
     }
+    assert json.loads(text_of(LINK) or "") == value_of(LINK)
 
 
 @given(part=PARTS)

@@ -64,6 +64,11 @@ def test_a_missing_file_is_refused_with_its_name(tmp_path: Path) -> None:
     )
 
 
+def test_a_file_is_shown_by_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert repr(FileSource("mcp.json")) == f"<FileSource {tmp_path}/mcp.json>"
+
+
 @pytest.mark.parametrize("made", [lambda line: load_config(line), lambda line: FileSource(line).read()])
 def test_a_command_line_is_refused_as_a_file(made: Callable[[str], object]) -> None:
     with pytest.raises(ConfigError) as caught:
