@@ -228,7 +228,6 @@ class ServerGroup(GroupFacts[ServerRef]):
             KeyError: no server has the name.
             ServerUnavailable: the group was closed.
         """
-        self[name]
         await self._change(Remove(name))
 
     async def reload(self, *configs: Configured) -> ReloadSummary:
