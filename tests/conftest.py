@@ -27,7 +27,7 @@ from mcp_actors.config import _template
 from mcp_actors.testing import Snapshot
 
 from . import certificates, tool_models
-from .durations import Meter
+from .durations import Meter, Reach
 from .forkserver import interpreter
 from .idle_clock import IdleClock
 from .importing import FRAMEWORKS
@@ -100,6 +100,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if alone:
             del os.environ["DURATIONS"]  # a run that a test starts is a part of that test
         config.pluginmanager.register(Meter(folder, alone=alone))
+    if "REACH" in os.environ and (is_worker(config) or not getattr(config.option, "numprocesses", None)):
+        config.pluginmanager.register(Reach())
 
 
 @pytest.hookimpl(wrapper=True)

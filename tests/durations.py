@@ -1,10 +1,11 @@
 """Measure what each test costs, and choose the slice that the README's command runs: ``nox -s durations``.
 
 A cost is processor time of the user and of the system, of the test's own process and of its children, the forks of
-`tests.forkserver` included. The slice has four parts: for each guarantee the cheapest test that names it, and the
-cheapest that costs at least `REAL`, if one does; then the cheapest tests of each folder of the package, up to `SHARE`;
-then the cheapest of all others, up to `LIMIT`. In the last two parts the second test of a function counts as twice as
-dear, and so on: a thousand cases of one table find less than ten of a hundred tables.
+`tests.forkserver` included. The slice has for each guarantee the cheapest test that names it, and the cheapest that
+costs at least `REAL`, if one does; then, up to `LIMIT`, the tests that are worth most for what they cost. A test is
+worth what the lines of the package are that few chosen before have reached (`WORTH`), and one for itself; the second
+test of a function counts as twice as dear, and so on: a thousand cases of one table find less than ten of a hundred
+tables.
 
 Owns: tests/slice.txt.
 Writes: the folder that the environment variable DURATIONS names, a file for each process that runs tests.
@@ -19,25 +20,24 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 from time import process_time
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
 from . import forkserver
 from .slice import LIST, MATRIX, Chosen
-from .source import FOLDERS, ROOT, docs_module
+from .source import ROOT, docs_module
 from .unit import unit
 
-LIMIT: Final = 53.0
+LIMIT: Final = 54.0
 """Units for the tests of the slice. The README's command may take 90; the rest is for starting, importing and load."""
 
-SHARE: Final = 3.3
-"""Units for the tests of a folder of the package, its guarantees' included. Some folders have few tests without a
-process, so the cheapest of all would leave them next to none."""
+WORTH: Final = (3, 1)
+"""What a line is worth that no test of the slice has reached yet, or only one; a test itself is worth 1."""
 
 REAL: Final = 0.05
 """Units that no test takes without a process, a connection or many steps of its own."""
@@ -88,6 +88,24 @@ class Meter:
             file.write(f"{json.dumps([what, cost])}\n")
 
 
+class Reach:
+    """A plugin of pytest that names the test that runs to coverage.py, which then notes what each test reaches."""
+
+    def __init__(self) -> None:
+        from coverage import Coverage  # other runs need not wait for its import
+
+        self._switch = cast("Coverage", Coverage.current()).switch_context
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Note what a test reaches."""
+        self._switch(item.nodeid)
+        try:
+            return (yield)
+        finally:
+            self._switch("")
+
+
 def read(folder: Path) -> tuple[dict[str, float], float]:
     """Return the cost of each test, and that of all processes of the run, in seconds."""
     rows = [json.loads(line) for path in folder.iterdir() for line in path.read_text().splitlines()]
@@ -117,20 +135,51 @@ def _read(path: str) -> str:
 
 
 def choose(
-    costs: Mapping[str, float], proofs: Mapping[str, Iterable[str]], limit: float, share: float = 0.0
+    costs: Mapping[str, float], proofs: Mapping[str, Iterable[str]], reached_by: Mapping[str, int], limit: float
 ) -> dict[str, set[str]]:
     """Return the tests of the slice, each with the guarantees for which it was chosen.
 
     Args:
         costs: what each test costs, in units, by its node id.
         proofs: the functions that prove each guarantee, without their parameters.
+        reached_by: the lines that each test reaches, a bit for each.
         limit: the units that all tests may take together, unless the guarantees alone take more.
-        share: the units of a folder of the package that come first.
     """
     items: defaultdict[str, list[str]] = defaultdict(list)
-    costs = {test: cost for test, cost in costs.items() if _folder(test) not in TOOLS}
+    costs = {test: cost for test, cost in costs.items() if test.split("/")[1] not in TOOLS}
     for test in sorted(costs, key=lambda test: (costs[test], test)):
         items[test.partition("[")[0]].append(test)
+    found = _cheapest_proofs(costs, proofs, items)
+    left = limit - sum(costs[test] for test in found)
+    reached = [0] * len(WORTH)  # the lines that at least one test has reached, at least two, and so on
+    for test in found:
+        _reach(reached, reached_by.get(test, 0))
+    dearness = {test: costs[test] * place for each in items.values() for place, test in enumerate(each, 1)}
+
+    def worth(test: str) -> float:
+        lines = reached_by.get(test, 0)
+        new = sum(each * (lines & ~seen).bit_count() for each, seen in zip(WORTH, reached, strict=True))
+        return (1 + new) / dearness[test]
+
+    others = costs.keys() - found.keys()
+    queue = [(-worth(test), test) for test in others if not test.startswith(MATRIX)]
+    heapify(queue)
+    while queue:
+        before, test = heappop(queue)
+        if worth(test) < -before:  # tests chosen meanwhile have reached some of its lines
+            heappush(queue, (-worth(test), test))
+            continue
+        left -= costs[test]
+        if left < 0:
+            break
+        found[test] = set()
+        _reach(reached, reached_by.get(test, 0))
+    return dict(found)
+
+
+def _cheapest_proofs(
+    costs: Mapping[str, float], proofs: Mapping[str, Iterable[str]], items: Mapping[str, Sequence[str]]
+) -> dict[str, set[str]]:
     found: defaultdict[str, set[str]] = defaultdict(set)
     for least in (REAL, 0.0):  # the dear ones first: one that proves a guarantee may prove others, too
         cheapest: dict[str, str] = {}
@@ -141,26 +190,13 @@ def choose(
         for row in sorted(cheapest, key=lambda row: -costs[cheapest[row]]):
             there = {test for test in found if test.partition("[")[0] in proofs[row] and costs[test] >= least}
             found[min(there or {cheapest[row]}, key=costs.__getitem__)].add(row)
-    spent: defaultdict[str, float] = defaultdict(float)
-    for test in found:
-        spent[_folder(test)] += costs[test]
-    left = limit - sum(spent.values())
-    dearness = {test: costs[test] * place for each in items.values() for place, test in enumerate(each, 1)}
-    others = (test for test in costs.keys() - found.keys() if not test.startswith(MATRIX))
-    parts: tuple[list[str], list[str]] = ([], [])
-    for test in sorted(others, key=lambda test: (dearness[test], test)):
-        spent[folder := _folder(test)] += costs[test]
-        parts[folder not in FOLDERS or spent[folder] > share].append(test)
-    for test in chain(*parts):
-        left -= costs[test]
-        if left < 0:
-            break
-        found[test] = set()
-    return dict(found)
+    return found
 
 
-def _folder(test: str) -> str:
-    return test.split("/")[1]
+def _reach(reached: list[int], lines: int) -> None:
+    for place, seen in enumerate(reached):
+        reached[place] |= lines
+        lines &= seen
 
 
 def lines(found: Mapping[str, set[str]], costs: Mapping[str, float]) -> Iterator[str]:
@@ -187,6 +223,31 @@ def _line(test: Chosen) -> str:
     return f"{test.units:10.3f} {test.name}  {', '.join(test.rows)}".rstrip()
 
 
+def lines_reached() -> dict[str, int]:
+    """Run all tests, and return the lines of the package that each reaches in its own process, a bit for each."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "REACH": "1", "COVERAGE_FILE": f"{folder}/data"}
+        words = [sys.executable, "-m", "coverage", "run", "-m", "pytest", "tests"]
+        subprocess.run(words, cwd=ROOT, env=environment, check=False)  # some tests fail: it makes them slower
+        return read_lines(Path(folder))
+
+
+def read_lines(folder: Path) -> dict[str, int]:
+    """Return the lines that each test has reached, a bit for each, from what all processes have written."""
+    from coverage import CoverageData  # as above
+
+    numbers: defaultdict[tuple[str, int], int] = defaultdict(lambda: len(numbers))
+    found: defaultdict[str, int] = defaultdict(int)
+    for written in folder.iterdir():
+        data = CoverageData(written)
+        data.read()
+        for file in data.measured_files():
+            for line, tests in data.contexts_by_lineno(file).items():
+                for test in tests:
+                    found[test] |= 1 << numbers[file, line]
+    return found
+
+
 # --- The command -----------------------------------------------------------------------------------------------------
 
 
@@ -202,11 +263,11 @@ def main(runs: int = 2) -> None:
             for test, cost in read(Path(folder))[0].items():
                 costs[test] = min(costs.get(test, cost / seconds), cost / seconds)
     proofs = {row: tests for row, tests in docs_module("_guarantees").proofs().items() if row not in FIGURES}
-    found = choose(costs, proofs, LIMIT, SHARE)
+    found = choose(costs, proofs, lines_reached(), LIMIT)
     total = sum(costs[test] for test in found)
     head = (
         "# The tests of `pytest --slice`, written by `nox -s durations`: units of processor time (tests/unit.py), the",
-        "# test, and the guarantees whose cheapest proof it is. The others are here because they are cheap.",
+        "# test, and the guarantees whose cheapest proof it is. The others reach new lines, or are cheap.",
         f"# {len(found)} of {len(costs)} tests, {total:.0f} of {sum(costs.values()):.0f} units.",
     )
     LIST.write_text("\n".join([*head, *lines(found, costs)]) + "\n")

@@ -1,6 +1,6 @@
 """Select the tests of ``pytest --slice``, or of ``pytest --rest``, which runs all others.
 
-The slice is what the README's command runs: at least one test of every guarantee, and of each module the cheap ones.
+The slice is what the README's command runs: at least one test of every guarantee, and what reaches most for its cost.
 ``tests/slice.txt`` lists it, with the reason of each test; ``nox -s durations`` writes the list from measured times.
 Nothing is measured when tests run, so the slice is the same on every machine.
 """
@@ -46,7 +46,7 @@ class Chosen(NamedTuple):
     Attributes:
         name: that of a test function with all its parameters, or of one of its items.
         units: the processor time that it takes, its child processes' included, in units of `tests.unit`.
-        rows: the guarantees whose cheapest proof it is; without one it was chosen for being cheap.
+        rows: the guarantees whose cheapest proof it is; without one, it reaches lines, or is cheap.
     """
 
     name: str

@@ -55,7 +55,7 @@ def test_the_slice_is_within_its_limit() -> None:
 
 def test_each_guarantee_brings_its_cheapest_test_and_what_is_left_goes_to_cheap_ones() -> None:
     proofs = {"D-01": ["tests/b.py::test_dear", "tests/b.py::test_dearer"], "D-02": ["tests/a.py::test_each"]}
-    assert choose(COSTS, proofs, 9.75) == {
+    assert choose(COSTS, proofs, {}, 9.75) == {
         "tests/b.py::test_dear": {"D-01"},
         "tests/a.py::test_each[0]": {"D-02"},
         "tests/a.py::test_cheap": set(),
@@ -64,26 +64,27 @@ def test_each_guarantee_brings_its_cheapest_test_and_what_is_left_goes_to_cheap_
 
 def test_the_second_case_of_a_table_is_chosen_after_another_test_that_is_nearly_as_cheap() -> None:
     costs = {"tests/a.py::test_each[0]": 1.0, "tests/a.py::test_each[1]": 1.0, "tests/b.py::test_other": 1.5}
-    assert choose(costs, {}, 2.75) == {"tests/a.py::test_each[0]": set(), "tests/b.py::test_other": set()}
-    assert len(choose(costs, {}, 3.5)) == 3
+    assert choose(costs, {}, {}, 2.75) == {"tests/a.py::test_each[0]": set(), "tests/b.py::test_other": set()}
+    assert len(choose(costs, {}, {}, 3.5)) == 3
 
 
-def test_a_folder_of_the_package_has_its_share_before_cheaper_tests_of_others() -> None:
-    first, second, one, other = (
-        "tests/auth/a.py::test",
-        "tests/auth/b.py::test",
-        "tests/a.py::test",
-        "tests/b.py::test",
-    )
-    costs = {first: 1.0, second: 2.0, one: 0.5, other: 0.5}
-    assert choose(costs, {}, 1.5, share=2.0).keys() == {first, one}
-    assert choose(costs, {}, 1.5, share=0.5).keys() == {one, other}
-    assert choose(costs, {"D-01": [second]}, 3.0, share=2.5).keys() == {second, one, other}
+def test_a_test_of_new_lines_is_chosen_before_cheaper_ones_without() -> None:
+    first, second, cheap = "tests/a.py::test_first", "tests/a.py::test_second", "tests/b.py::test_cheap"
+    costs = {first: 2.0, second: 3.5, cheap: 1.0}
+    assert choose(costs, {}, {first: 0b11, second: 0b110}, 5.5).keys() == {first, second}
+    assert choose(costs, {}, {first: 0b11, second: 0b11}, 5.5).keys() == {first, cheap}
+
+
+def test_a_second_test_of_a_line_is_worth_more_than_a_third() -> None:
+    first, second, cheap = "tests/a.py::test_first", "tests/a.py::test_second", "tests/b.py::test_cheap"
+    costs = {first: 2.0, second: 2.5, cheap: 1.0}
+    assert choose(costs, {}, {first: 0b111, second: 0b111}, 4.5).keys() == {first, second}
+    assert choose(costs, {"D-01": [first]}, {first: 0b111, second: 0b1}, 3.0).keys() == {first, cheap}
 
 
 def test_a_dear_test_that_is_chosen_proves_all_that_it_names() -> None:
     proofs = {"D-01": ["tests/b.py::test_dear"], "D-02": ["tests/b.py::test_dear", "tests/a.py::test_cheap"]}
-    assert choose(COSTS, proofs, 0) == {"tests/b.py::test_dear": {"D-01", "D-02"}}
+    assert choose(COSTS, proofs, {}, 0) == {"tests/b.py::test_dear": {"D-01", "D-02"}}
 
 
 def test_a_function_all_of_whose_tests_were_chosen_is_one_line() -> None:

@@ -37,6 +37,9 @@ ROOMS: Final = {
 }
 """The rooms of the package, each with the folder of its tests. Programs know transports by their servers only."""
 
+PUBLIC: Final = ("tests/test_exports.py", "tests/test_pickling.py", "tests/test_public_objects.py")
+"""Tests of what every room makes public: they are tests of each room, too."""
+
 COUNT: Final = 8
 """Changes of each room."""
 
@@ -91,8 +94,8 @@ class Judge:
 
     def run(self, stage: str, mutant: Mutant) -> str:
         """Run the tests of a stage with a change; return "missed", or what has caught it."""
-        folder = f"tests/{ROOMS[mutant.room]}"
-        tests = {"slice": ["--slice", folder], "room": [folder], "all": [f"--ignore={folder}"]}[stage]
+        own = [f"tests/{ROOMS[mutant.room]}", *PUBLIC]
+        tests = {"slice": ["--slice", *own], "room": own, "all": [f"--ignore={each}" for each in own]}[stage]
         place = self._copies.get()
         try:
             with _changed(place, mutant.edit):

@@ -90,6 +90,8 @@ def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Judge:
     judge = Judge(tmp_path, 0)
     for place in (tmp_path / "copy", tmp_path / "root"):
         (place / "tests/kernel").mkdir(parents=True)
+        for public in rooms.PUBLIC:
+            (place / public).touch()
         (place / "kernel.py").write_text("def open(): return True\n")
         (place / "tests/kernel/test_it.py").write_text("import kernel\n\ndef test_it(): assert kernel.open()\n")
     link_environment(tmp_path / "copy")
