@@ -59,8 +59,9 @@ async def test_a_signal_finishes_all_requests_and_ends_the_program(autojump_cloc
     assert [event.unfinished for event in events.of(Drained)] == [0]
 
 
-async def test_a_second_signal_does_not_wait(autojump_clock: MockClock) -> None:
-    """S2-40: nor does it leave a server behind."""
+async def test_a_second_signal_does_not_wait(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    """S2-40: nor does it leave a server behind. The log says of each signal what follows."""
+    caplog.set_level(logging.INFO, "mcp_actors.servers")
     house, answers = House("a"), list[str]()
     with leaving(SystemExit) as caught:
         async with (
@@ -76,6 +77,10 @@ async def test_a_second_signal_does_not_wait(autojump_clock: MockClock) -> None:
     assert caught.value.code == TERMINATED
     assert trio.current_time() == pytest.approx(2.0)
     assert group["a"].state == "stopped"
+    assert [each for each in caplog.messages if each.startswith("received")] == [
+        "received SIGTERM; finishing requests for at most 30 s, then stopping all servers",
+        "received SIGUSR1 again; stopping without waiting for requests",
+    ]
 
 
 async def test_a_signal_without_requests_cancels_the_block_at_once(autojump_clock: MockClock) -> None:
