@@ -35,6 +35,10 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("OAuth: a scope with a space", {"scopes": ["files read"]}),
     ("OAuth: a flag is a word", {"assume_pkce": "yes"}),
     ("OAuth: no resource and no scopes", {"send_resource": False}),
+    ("OAuth: credentials without a client and a secret", {"grant": "client_credentials"}),
+    ("OAuth: credentials without a secret", {"grant": "client_credentials", "client_id": "me"}),
+    ("OAuth: an assertion without all", {"grant": "identity_assertion"}),
+    ("OAuth: an assertion for a person", {"assertion": lambda issuer: "x"}),
     ("OAuth: no resource in an assertion", {"send_resource": False, "scopes": "a", "grant": "identity_assertion"}),
 ]
 
