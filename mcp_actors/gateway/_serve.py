@@ -75,7 +75,7 @@ class ClientConnection:
 
     All available data, up to `CLIENT_READ_BYTES`, is read before a request begins. After a gap (the process was frozen,
     or one step took too long) requests wait for a *fence*, behind all earlier cancellations: the client's answer to a
-    ``ping``, or the end of the stream. Without an answer within `FENCE_TIMEOUT`, held requests fail as not sent, but for
+    ``ping``, or the end of the stream. Without an answer within `FENCE_TIMEOUT`, held requests fail as not sent, except
     those that begin a session.
 
     Args:
