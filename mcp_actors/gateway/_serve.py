@@ -277,11 +277,11 @@ class ClientConnection:
 
     def _refuse(self, message: Any, size: int) -> None:
         """Refuse a request, perhaps given up by now; take any other message, and a request that begins a session."""
-        begins = (None, "initialize", "server/discover")  # reach no server; None: not a request
-        if type(message) is dict and is_id(message.get("id")) and message.get("method") not in begins:
-            self.session.refuse_late(message["id"])
-        else:
+        method = message.get("method") if type(message) is dict and is_id(message.get("id")) else None
+        if method in (None, "initialize", "server/discover"):  # None: not a request; the others reach no server
             self.session.take(message, size)
+        else:
+            self.session.refuse_late(message["id"])
 
     def _raise_fence(self) -> None:
         """Send a ``ping``, whose answer comes behind everything that the client has written."""

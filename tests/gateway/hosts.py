@@ -65,6 +65,10 @@ class Host:
             self.notices.append(message)
         self._wake()
 
+    def answer_pings(self) -> None:
+        """Answer the pings of a gateway, which asks if it did not run for a while."""
+        self.questions["ping"] = lambda _: {"result": {}}
+
     def _wake(self) -> None:
         self._news.set()
         self._news = trio.Event()
@@ -149,14 +153,17 @@ class Gateway:
         self.hosts: list[Host] = []
         self._nursery = nursery
 
-    async def connect(self, version: str = LEGACY, *, begin: bool = True, only: str = "", **capabilities: Any) -> Host:
-        """Connect a client, which may name one server."""
+    async def connect(
+        self, version: str = LEGACY, *, begin: bool = True, pings: bool = True, only: str = "", **capabilities: Any
+    ) -> Host:
+        """Connect a client that answers pings unless it is not to, and may name one server."""
         stream = await trio.open_unix_socket(self.path)
         if only:
             await stream.send_all(f"mcp-actors/1 {only}\n".encode())
             assert (await stream.receive_some()).endswith(b" ok\n")
         host = Host(stream, version, capabilities)
-        host.questions["ping"] = lambda _: {"result": {}}  # on a busy machine the gateway may ask
+        if pings:
+            host.answer_pings()
         self.hosts.append(host)
         self._nursery.start_soon(host.read)
         if begin:
