@@ -95,13 +95,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Summary(config))
     elif config.option.durations is None and not (config.option.maxfail or config.option.xmlpath):
         config.pluginmanager.register(Brief())
+    alone = is_worker(config) or not getattr(config.option, "numprocesses", None)
     if folder := os.environ.get("DURATIONS"):
-        alone = is_worker(config) or not getattr(config.option, "numprocesses", None)
-        if alone:
-            del os.environ["DURATIONS"]  # a run that a test starts is a part of that test
         config.pluginmanager.register(Meter(folder, alone=alone))
-    if "REACH" in os.environ and (is_worker(config) or not getattr(config.option, "numprocesses", None)):
+    if alone and "REACH" in os.environ:
         config.pluginmanager.register(Reach())
+    if alone:  # a run that a test starts is a part of that test
+        os.environ.pop("DURATIONS", None)
+        os.environ.pop("REACH", None)
 
 
 @pytest.hookimpl(wrapper=True)

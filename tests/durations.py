@@ -131,6 +131,31 @@ def _read(path: str) -> str:
         return ""  # it has ended
 
 
+def lines_reached() -> dict[str, int]:
+    """Run all tests, and return the lines of the package that each reaches in its own process, a bit for each."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "REACH": "1", "COVERAGE_FILE": f"{folder}/data"}
+        words = [sys.executable, "-m", "coverage", "run", "-m", "pytest", "tests"]
+        subprocess.run(words, cwd=ROOT, env=environment, check=False)  # some tests fail: it makes them slower
+        return read_lines(Path(folder))
+
+
+def read_lines(folder: Path) -> dict[str, int]:
+    """Return the lines that each test has reached, a bit for each, from what all processes have written."""
+    from coverage import CoverageData  # as above
+
+    numbers: defaultdict[tuple[str, int], int] = defaultdict(lambda: len(numbers))
+    found: defaultdict[str, int] = defaultdict(int)
+    for written in folder.iterdir():
+        data = CoverageData(written)
+        data.read()
+        for file in data.measured_files():
+            for line, tests in data.contexts_by_lineno(file).items():
+                for test in tests:
+                    found[test] |= 1 << numbers[file, line]
+    return found
+
+
 # --- Choosing --------------------------------------------------------------------------------------------------------
 
 
@@ -157,8 +182,8 @@ def choose(
     dearness = {test: costs[test] * place for each in items.values() for place, test in enumerate(each, 1)}
 
     def worth(test: str) -> float:
-        lines = reached_by.get(test, 0)
-        new = sum(each * (lines & ~seen).bit_count() for each, seen in zip(WORTH, reached, strict=True))
+        own = reached_by.get(test, 0)
+        new = sum(each * (own & ~seen).bit_count() for each, seen in zip(WORTH, reached, strict=True))
         return (1 + new) / dearness[test]
 
     others = costs.keys() - found.keys()
@@ -166,8 +191,8 @@ def choose(
     heapify(queue)
     while queue:
         before, test = heappop(queue)
-        if worth(test) < -before:  # tests chosen meanwhile have reached some of its lines
-            heappush(queue, (-worth(test), test))
+        if (now := -worth(test)) > before:  # tests chosen meanwhile have reached some of its lines
+            heappush(queue, (now, test))
             continue
         left -= costs[test]
         if left < 0:
@@ -221,31 +246,6 @@ def lines(found: Mapping[str, set[str]], costs: Mapping[str, float]) -> Iterator
 
 def _line(test: Chosen) -> str:
     return f"{test.units:10.3f} {test.name}  {', '.join(test.rows)}".rstrip()
-
-
-def lines_reached() -> dict[str, int]:
-    """Run all tests, and return the lines of the package that each reaches in its own process, a bit for each."""
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "REACH": "1", "COVERAGE_FILE": f"{folder}/data"}
-        words = [sys.executable, "-m", "coverage", "run", "-m", "pytest", "tests"]
-        subprocess.run(words, cwd=ROOT, env=environment, check=False)  # some tests fail: it makes them slower
-        return read_lines(Path(folder))
-
-
-def read_lines(folder: Path) -> dict[str, int]:
-    """Return the lines that each test has reached, a bit for each, from what all processes have written."""
-    from coverage import CoverageData  # as above
-
-    numbers: defaultdict[tuple[str, int], int] = defaultdict(lambda: len(numbers))
-    found: defaultdict[str, int] = defaultdict(int)
-    for written in folder.iterdir():
-        data = CoverageData(written)
-        data.read()
-        for file in data.measured_files():
-            for line, tests in data.contexts_by_lineno(file).items():
-                for test in tests:
-                    found[test] |= 1 << numbers[file, line]
-    return found
 
 
 # --- The command -----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from .costs import main as compare
-from .durations import FIGURES, LIMIT, WHOLE, choose, lines, read
+from .durations import FIGURES, LIMIT, WHOLE, choose, lines, read, read_lines
 from .slice import Chosen, chosen, in_part, pytest_ignore_collect
 from .source import ROOT, docs_module, parse
 
@@ -80,6 +80,21 @@ def test_a_second_test_of_a_line_is_worth_more_than_a_third() -> None:
     costs = {first: 2.0, second: 2.5, cheap: 1.0}
     assert choose(costs, {}, {first: 0b111, second: 0b111}, 4.5).keys() == {first, second}
     assert choose(costs, {"D-01": [first]}, {first: 0b111, second: 0b1}, 3.0).keys() == {first, cheap}
+
+
+def test_a_test_has_the_same_bit_for_a_line_whatever_process_has_run_it(tmp_path: Path) -> None:
+    from coverage import CoverageData  # each run of the slice imports this module
+
+    for process, line in (("1", 3), ("2", 4)):
+        data = CoverageData(tmp_path / process)
+        for test, reached in ((f"tests/a.py::test_{process}", [line]), ("tests/a.py::test_both", [line, 5])):
+            data.set_context(test)
+            data.add_lines({"module.py": reached})
+        data.write()
+    found = read_lines(tmp_path)
+    first, second, both = (found[f"tests/a.py::test_{name}"] for name in ("1", "2", "both"))
+    assert (first.bit_count(), second.bit_count(), both.bit_count()) == (1, 1, 3)
+    assert both & (first | second) == first + second
 
 
 def test_a_dear_test_that_is_chosen_proves_all_that_it_names() -> None:
