@@ -222,7 +222,9 @@ async def test_an_answer_to_a_refresh_is_judged_by_what_it_proves(
 
 
 WORDS: Final = [row for row in TABLE if "fails" in row]
-WHO: Final = re.compile(r"the (metadata of the |answer of the )?authorization server|the redirect |the server names ")
+WHO: Final = re.compile(
+    r"the (metadata of the |answer of the )?authorization server|the redirect |the server names no issuer"
+)
 NEXT: Final = re.compile(
     r"; (report|correct|sign in again|register|check|run 'mcp-actors login|set|it is asked again)\b"
 )
