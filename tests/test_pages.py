@@ -86,6 +86,7 @@ def is_part_of(text: str, source: str) -> bool:
     return any(f"\n{textwrap.indent(text, ' ' * depth)}\n" in f"\n{source}\n" for depth in (0, 4, 8, 12))
 
 
+@cache
 def parsed(text: str) -> ast.Module:
     """Parse code of a page, which may be indented, or end before the body of a statement."""
     code = textwrap.dedent(text)
@@ -96,10 +97,22 @@ def shows(text: str, source: str) -> bool:
     """Return True if code on a page is part of a program; of the imports above its code it may leave some out."""
     if is_part_of(text, source):
         return True
+    imported, rest = behind_imports(text)
+    return bool(imported) and imported <= modules_of(source) and (not rest or is_part_of(rest, source))
+
+
+@cache
+def behind_imports(text: str) -> tuple[set[tuple[str, str]], str]:
+    """Return the names that code on a page imports at its top, each with its module, and the code that follows."""
     imports = list(takewhile(lambda node: isinstance(node, (ast.Import, ast.ImportFrom)), parsed(text).body))
     rest = "\n".join(text.splitlines()[imports[-1].end_lineno if imports else 0 :]).strip("\n")
-    lacking = {name for node in imports for name in modules_in(node)} - modules_in(ast.parse(source))
-    return bool(imports) and not lacking and (not rest or is_part_of(rest, source))
+    return {name for node in imports for name in modules_in(node)}, rest
+
+
+@cache
+def modules_of(program: str) -> set[tuple[str, str]]:
+    """Return the names that a program imports anywhere, each with its module."""
+    return modules_in(ast.parse(program))
 
 
 def modules_in(tree: ast.AST) -> set[tuple[str, str]]:
