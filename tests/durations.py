@@ -29,7 +29,7 @@ from typing import Final, cast
 import pytest
 
 from . import forkserver
-from .slice import LIST, MATRIX, Chosen
+from .slice import FIRST, LIST, MATRIX, Chosen
 from .source import ROOT, docs_module
 from .unit import unit
 
@@ -187,7 +187,7 @@ def choose(
         return (1 + new) / dearness[test]
 
     others = costs.keys() - found.keys()
-    queue = [(-worth(test), test) for test in others if not test.startswith(MATRIX)]
+    queue = [(-worth(test), test) for test in others if not test.startswith((MATRIX, *FIRST))]
     heapify(queue)
     while queue:
         before, test = heappop(queue)
@@ -209,7 +209,8 @@ def _cheapest_proofs(
     for least in (REAL, 0.0):  # the dear ones first: one that proves a guarantee may prove others, too
         cheapest: dict[str, str] = {}
         for row, functions in proofs.items():
-            proving = [test for each in functions for test in items.get(each, ()) if costs[test] >= least]
+            others = [each for each in functions if not each.startswith(FIRST)]
+            proving = [test for each in others or functions for test in items.get(each, ()) if costs[test] >= least]
             if proving:
                 cheapest[row] = min(proving, key=costs.__getitem__)
         for row in sorted(cheapest, key=lambda row: -costs[cheapest[row]]):
