@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from inspect import isfunction
 from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -93,12 +92,6 @@ def _names(module: str) -> frozenset[str]:
     return frozenset(each.name for each in chosen().get(module, ()))
 
 
-@cache
-def functions(module: str) -> frozenset[str]:
-    """Return the functions of a module of which the slice has a test."""
-    return frozenset(name.partition("[")[0] for name in _names(module))
-
-
 def modules(config: pytest.Config) -> Iterator[Path]:
     """Yield the modules of tests below the folders that a run was given, in their order."""
     for argument in config.args:
@@ -128,14 +121,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Import no module of which no test is wanted, so that no framework is imported for it."""
     return True if collection_path.name.startswith("test_") and _left_out(collection_path, config) else None
-
-
-def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, name: str, obj: object) -> list[pytest.Item] | None:
-    """Make no items of a function that the slice does not have; half of the time of a collection goes into items."""
-    if not isfunction(obj) or not collector.config.getoption("slice"):
-        return None
-    function = f"{collector.nodeid}::{name}".partition("::")[2]
-    return None if function in functions(path_of(collector.path)) else []
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

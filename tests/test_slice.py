@@ -11,7 +11,7 @@ import pytest
 
 from .costs import main as compare
 from .durations import FIGURES, LIMIT, WHOLE, choose, lines, read, read_lines
-from .slice import Chosen, chosen, in_part, pytest_ignore_collect
+from .slice import FIRST, Chosen, chosen, in_part, pytest_ignore_collect
 from .source import ROOT, docs_module, parse
 
 COSTS = {
@@ -95,6 +95,13 @@ def test_a_test_has_the_same_bit_for_a_line_whatever_process_has_run_it(tmp_path
     first, second, both = (found[f"tests/a.py::test_{name}"] for name in ("1", "2", "both"))
     assert (first.bit_count(), second.bit_count(), both.bit_count()) == (1, 1, 3)
     assert both & (first | second) == first + second
+
+
+def test_of_the_tests_that_import_frameworks_only_those_are_chosen_that_prove_what_no_other_does() -> None:
+    dear, cheap = f"{FIRST[0]}test_a.py::test_a", "tests/b.py::test_b"
+    costs = {dear: 0.5, cheap: 1.0}
+    assert choose(costs, {"D-01": [dear, cheap]}, {dear: 1}, 9.0) == {cheap: {"D-01"}}
+    assert choose(costs, {"D-01": [dear]}, {}, 0.0) == {dear: {"D-01"}}
 
 
 def test_a_dear_test_that_is_chosen_proves_all_that_it_names() -> None:
