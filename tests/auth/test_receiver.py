@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -14,7 +15,15 @@ from trio.testing import MockClock
 
 from mcp_actors.auth import _receiver
 from mcp_actors.auth._exchange import AuthorizationRefused
-from mcp_actors.auth._receiver import MAX_CONNECTIONS, RECEIVER_TIMEOUT, Receiver, open_receiver, parameters_of, split
+from mcp_actors.auth._receiver import (
+    MAX_CONNECTIONS,
+    RECEIVER_TIMEOUT,
+    Receiver,
+    is_stranger,
+    open_receiver,
+    parameters_of,
+    split,
+)
 
 STATE = "the-state-of-this-sign-in"
 REDIRECT = "http://127.0.0.1:0/callback"
@@ -80,6 +89,27 @@ async def test_the_redirect_is_received_as_a_browser_writes_its_url(redirect: st
         assert receiver.url == f"http://{port.replace('PORT', str(url.port))}"
         assert (await get(str(url.copy_merge_params({"code": "abc", "state": STATE})))).status_code == 200
         assert (await receiver.wait())["code"] == "abc"
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux, which has a table of connections")
+@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::ffff:127.0.0.1")])
+def test_a_process_of_another_user_is_a_stranger_whatever_its_socket_is_for(
+    family: socket.AddressFamily, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of the tables are real but for the user."""
+    rows_of = _receiver._table
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket(family) as client:
+        client.connect((host, listener.getsockname()[1]))
+        with listener.accept()[0] as server:
+            assert not is_stranger(server)
+            monkeypatch.setattr(_receiver, "_table", lambda path: [as_of("4711", row) for row in rows_of(path)])
+            assert is_stranger(server)
+
+
+def as_of(user: str, row: str) -> str:
+    """Return a row of the table of connections as it is for a connection of another user."""
+    words = row.split()
+    return " ".join([*words[:7], user, *words[8:]])
 
 
 async def test_the_default_port_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:

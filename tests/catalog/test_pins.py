@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mcp_actors.catalog import CatalogTool, OnToolChange, Pins, PinVerdict, judge, pins_of
-from mcp_actors.catalog._pins import pin
+from mcp_actors.catalog._pins import definition_lines, pin
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}, "depth": {"type": "integer", "default": 1}}}
 
@@ -34,6 +34,23 @@ def tool(name: str = "read", **changes: Any) -> mcp.types.Tool:
 def seen(**tools: str) -> Pins:
     """The pins of a listing given as ``name="its description"``."""
     return pins_of([tool(name, description=description) for name, description in tools.items()])
+
+
+def test_a_definition_is_shown_part_by_part_and_hides_nothing() -> None:
+    written = {
+        "name": "read",
+        "annotations": {"readOnlyHint": True},
+        "title": "Read",
+        "description": "Read\r\na\u202efile",
+    }
+    assert definition_lines(written) == [
+        "title: Read",
+        "description: Read\\r",
+        "a\\u202efile",
+        "annotations: {",
+        '  "readOnlyHint": true',
+        "}",
+    ]
 
 
 class TestPin:

@@ -93,6 +93,8 @@ def test_a_tool_without_arguments_takes_none(schema: dict[str, Any]) -> None:
         ({"items": STRING, "uniqueItems": True}, {"type": "array", "items": STRING}),
         ({"oneOf": [STRING, {"type": "null"}]}, {"anyOf": [STRING, {"type": "null"}]}),
         ({"allOf": [{"type": "string"}], "title": "T"}, {"type": "string", "title": "T"}),
+        ({"allOf": [{**STRING, "title": "of a part"}], "title": "T"}, {"type": "string", "title": "T"}),
+        ({"allOf": [{**STRING, "discriminator": 1, "readOnly": True}], "discriminator": 2, "readOnly": False}, STRING),
         ({"anyOf": [{"properties": {"a": STRING}}]}, {"anyOf": [strict(a=STRING)]}),
         ({"type": "string", "default": "x"}, {"type": "string", "description": 'Default: "x".'}),
     ],

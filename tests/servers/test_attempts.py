@@ -106,6 +106,16 @@ async def test_a_result_is_reported_with_its_times(
     assert first.listed
 
 
+async def test_an_attempt_names_the_configuration_and_the_protocol_version_of_its_connection(
+    server: ScriptedServer, meta: dict[str, Any] | None
+) -> None:
+    async with opened(server, meta) as (servers, seen):
+        await call(servers)
+        [attempt] = seen.attempts
+        assert attempt.config is servers["x"].config
+        assert attempt.protocol_version == servers["x"].info.protocol_version == "2025-11-25"
+
+
 async def test_a_failed_tool_has_a_result_of_its_own(server: ScriptedServer, meta: dict[str, Any] | None) -> None:
     failed = CallToolResult(content=[TextContent(type="text", text="no")], is_error=True)
     server.add_tool("fails", lambda _: failed)
