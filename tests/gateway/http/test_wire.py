@@ -187,6 +187,15 @@ async def test_a_request_that_cannot_be_read_gets_a_sentence_and_the_end(
         assert await peer.wait_closed() == b""
 
 
+async def test_a_body_of_just_the_size_that_a_path_allows_is_read() -> None:
+    async with open_house(in_process("notes", notes())) as house:
+        most = house.door.routes["/healthz"].most
+        for size, status in ((most, 200), (most + 1, 413)):
+            peer = await house.connect()
+            await peer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (size, b"x" * size))
+            assert (await peer.read()).status == status
+
+
 async def test_a_header_that_the_sdk_cannot_decode_ends_nothing() -> None:
     """`classify_inbound_request` raises `ValueError` for base64 that is not ASCII."""
     async with open_house(in_process("notes", notes())) as house:
