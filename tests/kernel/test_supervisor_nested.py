@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -400,3 +402,25 @@ async def test_a_supervisor_with_an_overdue_child_is_awaited(autojump_clock: Moc
         pass
     assert trio.current_time() == 50
     assert yard.log == ["a up", "b up", "c up", "c down", "a down", "b killed"]
+
+
+class Lingering(Supervisor):
+    """Takes long to end when all its children have ended."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with super().running():
+            yield
+        await trio.sleep(1000)
+
+
+async def test_a_kill_reaches_what_ends_late_below_a_supervisor_with_an_overdue_child(
+    autojump_clock: MockClock,
+) -> None:
+    yard = Yard()
+    overdue = yard.spec("b", stop=partial(shielded, 5), shutdown=1)
+    upper = nest("m", ChildSpec("l", partial(Lingering, overdue)))
+    slow = yard.spec("a", stop=100.0, shutdown=100)
+    async with open_supervisor(nest("t", slow, upper, child={"shutdown": 30})):
+        pass
+    assert trio.current_time() == 30
