@@ -162,3 +162,51 @@ async def test_json_is_asked_for() -> None:
     assert answer.request.headers["accept"] == "application/json"
     answer = await asked.send(httpx2.Request("POST", "https://mcp.example.com/mcp", headers={"accept": "text/x"}))
     assert answer.request.headers["accept"] == "text/x"
+
+
+@pytest.mark.parametrize(
+    "name", ["assertion", "client_assertion", "client_secret", "code", "code_verifier", "refresh_token"]
+)
+async def test_what_a_form_has_that_an_answer_may_quote_is_masked(name: str) -> None:
+    learned = list[str]()
+    asked = exchange("https://mcp.example.com/mcp", httpx2.Response(200))
+    asked.learn = learned.append
+    await asked.send(httpx2.Request("POST", "https://issuer.example/token", data={name: "secret", "scope": "read"}))
+    assert learned == ["secret"]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        *(({name: 4711}, {name: "4711"}) for name in ("client_id", "client_secret")),
+        *(
+            ({name: value}, {name: 3600})
+            for name in ("client_id_issued_at", "client_secret_expires_at", "expires_in")
+            for value in ("3600", 3600.5)
+        ),
+        *(
+            ({name: "a b"}, {name: ["a", "b"]})
+            for name in (
+                *("authorization_servers", "grant_types", "grant_types_supported", "redirect_uris", "response_types"),
+                *("response_types_supported", "scopes_supported", "token_endpoint_auth_methods_supported"),
+            )
+        ),
+        ({"scope": ["a", "b"]}, {"scope": "a b"}),
+        ({"scope": ["a", 1]}, {"scope": ["a", 1]}),
+        *(({f"any{end}": ""}, {}) for end in ("_at", "_documentation", "_endpoint", "_in", "_uri")),
+        ({"other": ""}, {"other": ""}),
+        ({"expires_in": "soon"}, {"expires_in": "soon"}),
+    ],
+)
+async def test_what_has_one_meaning_is_read_as_the_specification_writes_it(
+    written: dict[str, object], meant: dict[str, object]
+) -> None:
+    asked = exchange("https://mcp.example.com/mcp", httpx2.Response(200, json=written))
+    assert (await asked.send(httpx2.Request("GET", "https://issuer.example/metadata"))).json() == meant
+
+
+async def test_an_answer_keeps_the_headers_that_a_sign_in_reads() -> None:
+    kept = {"content-type": "application/json", "location": "/next", "www-authenticate": "Bearer"}
+    asked = exchange("https://mcp.example.com/mcp", httpx2.Response(201, headers={**kept, "set-cookie": "a=b"}))
+    answer = await asked.send(httpx2.Request("GET", "https://issuer.example/metadata"))
+    assert {name: value for name, value in answer.headers.items() if name != "content-length"} == kept

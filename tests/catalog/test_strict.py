@@ -94,7 +94,10 @@ def test_a_tool_without_arguments_takes_none(schema: dict[str, Any]) -> None:
         ({"oneOf": [STRING, {"type": "null"}]}, {"anyOf": [STRING, {"type": "null"}]}),
         ({"allOf": [{"type": "string"}], "title": "T"}, {"type": "string", "title": "T"}),
         ({"allOf": [{**STRING, "title": "of a part"}], "title": "T"}, {"type": "string", "title": "T"}),
-        ({"allOf": [{**STRING, "discriminator": 1, "readOnly": True}], "discriminator": 2, "readOnly": False}, STRING),
+        *(
+            ({"allOf": [{**STRING, keyword: 1}], keyword: 2}, STRING)
+            for keyword in ("examples", "deprecated", "readOnly", "writeOnly", "$comment", "discriminator")
+        ),
         ({"anyOf": [{"properties": {"a": STRING}}]}, {"anyOf": [strict(a=STRING)]}),
         ({"type": "string", "default": "x"}, {"type": "string", "description": 'Default: "x".'}),
     ],
@@ -115,6 +118,57 @@ def test_keywords_that_providers_accept_are_kept(schema: Any, converted: Any) ->
 )
 def test_an_optional_member_may_be_null(schema: Any, converted: Any) -> None:
     assert strict(x=schema)["properties"]["x"] == converted
+
+
+@pytest.mark.parametrize(
+    "keyword",
+    [
+        *("title", "description", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+        *("multipleOf", "minItems", "maxItems"),
+    ],
+)
+def test_a_keyword_that_providers_accept_is_kept(keyword: str) -> None:
+    assert member({"type": "string", keyword: 1}) == {"type": "string", keyword: 1}
+
+
+@pytest.mark.parametrize(
+    "name", ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"]
+)
+def test_a_format_is_kept_if_providers_accept_it(name: str) -> None:
+    assert member({"type": "string", "format": name}) == (
+        {"type": "string", "format": name} if name != "uri" else STRING
+    )
+
+
+@pytest.mark.parametrize(
+    "keyword",
+    [
+        *("patternProperties", "propertyNames", "unevaluatedProperties", "unevaluatedItems", "dependentRequired"),
+        *(
+            "dependentSchemas",
+            "dependencies",
+            "prefixItems",
+            "additionalItems",
+            "contains",
+            "not",
+            "if",
+            "then",
+            "else",
+        ),
+        *("$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor"),
+    ],
+)
+def test_a_keyword_without_a_strict_form_is_named(keyword: str) -> None:
+    found = problem({"type": "object", "properties": {"a": STRING}, "required": ["a"], keyword: {}})
+    assert found is not None
+    assert found.startswith(f"arguments.x has {keyword}")
+
+
+@pytest.mark.parametrize("keyword", ["type", "properties", "required", "items", "enum", "const", "oneOf"])
+def test_what_restricts_all_alternatives_is_named(keyword: str) -> None:
+    found = problem({"anyOf": [STRING], keyword: ["string"]})
+    assert found is not None
+    assert found.startswith(f"arguments.x has {keyword} next to anyOf")
 
 
 def test_references_stay_references_also_to_themselves() -> None:

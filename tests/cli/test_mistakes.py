@@ -93,10 +93,40 @@ class TestUnknownWords:
         assert (done.returncode, done.stdout) == (2, "")
         said(row, done.stderr)
 
+    @pytest.mark.parametrize(
+        ("command", "option", "meant"),
+        [
+            ("logs", "--follow", "-f"),
+            ("logs", "--tail", "--lines"),
+            ("logs", "--tail", "-n"),
+            ("watch", "--interval", "-n"),
+            ("ui", "--port", "--host"),
+            ("ui", "--port", "-p"),
+            ("check", "--all", "-a"),
+            ("check", "--output", "--out"),
+            ("check", "--output", "-o"),
+            ("serve", "--server", "--servers"),
+            ("tools", "--server", "--servers"),
+            ("check", "--header", "--headers"),
+            ("check", "--header", "-H"),
+        ],
+    )
+    def test_other_names_of_an_option_have_the_same_remedy(
+        self, run: Run, command: str, option: str, meant: str
+    ) -> None:
+        known, other = (run(command, each, "x").stderr.partition("; ") for each in (option, meant))
+        assert "the options are" not in known[2]
+        assert other[2] == known[2] != ""
+
     def test_a_command_without_two_dashes_is_shown_with_them(self, run: Run, said: Said) -> None:
         done = run("check", "npx", "-y", "@scope/server")
         assert done.returncode == 2
         said("command of a server without two dashes", done.stderr)
+
+    @pytest.mark.parametrize("program", ["bunx", "deno", "docker", "node", "npm", "python", "python3", "uv", "uvx"])
+    def test_each_program_that_runs_servers_is_recognized(self, run: Run, program: str) -> None:
+        done = run("check", program, "-y", "some-server")
+        assert f"mcp-actors check -- {program} -y some-server" in done.stderr
 
 
 class TestNamesOfAGateway:

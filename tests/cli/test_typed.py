@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -126,7 +126,32 @@ def test_a_command_that_is_missing_is_explained(run: Run, words: list[str]) -> N
     assert done.stderr == "error: a server's command follows '--': mcp-actors tools -- npx -y some-server\n"
 
 
-@pytest.mark.parametrize(("word", "command"), [("ls", "tools"), ("list", "tools"), ("run", "call"), ("log", "logs")])
+TYPED: Final = {
+    "tools": "list list-tools ls describe",
+    "call": "run",
+    "check": "inspect test",
+    "logs": "log tail",
+    "status": "ps info",
+    "restart": "reconnect",
+    "stop": "kill shutdown down",
+    "start": "up",
+    "reload": "refresh",
+    "read": "get",
+    "login": "auth",
+    "config show": "show print",
+    "config convert": "convert export",
+    "config attach": "import install detach",
+    "pins approve": "approve trust",
+    "pins reject": "reject",
+    "pins show": "diff",
+    "completion": "completions autocomplete",
+}
+"""Commands, and words that people type for them."""
+
+
+@pytest.mark.parametrize(
+    ("word", "command"), [(word, command) for command, others in TYPED.items() for word in others.split()]
+)
 def test_a_word_that_people_type_suggests_a_command(run: Run, word: str, command: str) -> None:
     done = run(word)
     assert done.returncode == 2

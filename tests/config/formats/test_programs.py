@@ -384,6 +384,24 @@ class TestKeysThatChangeNothing:
         [
             ({"timeout": 60}, "set mcp_actors.request_timeout, in seconds"),
             ({"envFile": ".env"}, "list those to pass on in mcp_actors.env_from"),
+            ({"authProviderType": "google"}, "give headers or a bearer token"),
+            ({"requestInit": {}}, "give headers"),
+            ({"sandbox": True}, "the server is not confined"),
+            ({"sandboxEnabled": True}, "the server is not confined"),
+            ({"settings": {}}, "the settings of a Zed extension cannot be passed on"),
+            *(
+                (
+                    {key: value},
+                    "no call waits for approval, so hide tools with disabled_tools, or set the approval of an",
+                )
+                for key, value in (
+                    ("alwaysAllow", ["a"]),
+                    ("autoApprove", ["a"]),
+                    ("default_tools_approval_mode", "approve"),
+                    ("tools", {}),
+                    ("trust", True),
+                )
+            ),
         ],
     )
     def test_a_known_key_without_effect_is_a_warning_with_a_remedy(
@@ -392,6 +410,17 @@ class TestKeysThatChangeNothing:
         _, warning = warned(tmp_path, {"url": "https://example.com", **extra})
         assert warning.startswith(f"mcpServers.docs.{next(iter(extra))}: this is not supported and has no effect; ")
         assert remedy in warning
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            *("autoStart", "description", "dev", "experimental_environment", "gallery", "icon", "icons"),
+            *("installSource", "instructions", "metadata", "name", "networkTimeout", "oauth_resource", "scopes"),
+            *("source", "supports_parallel_tool_calls", "tags", "version"),
+        ],
+    )
+    def test_a_key_that_concerns_another_program_only_is_not_worth_a_warning(self, tmp_path: Path, key: str) -> None:
+        assert one(tmp_path, {"url": "https://example.com", key: "x"}).transport == Http("https://example.com")
 
     @pytest.mark.parametrize(
         ("entry", "key", "what"),

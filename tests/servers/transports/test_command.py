@@ -385,9 +385,16 @@ async def test_a_server_next_to_the_interpreter_is_started(monkeypatch: pytest.M
     [
         (".local/bin", "home"),
         (".cargo/bin", "home"),
+        ("go/bin", "home"),
+        (".bun/bin", "home"),
+        (".deno/bin", "home"),
+        (".volta/bin", "home"),
+        (".local/share/mise/shims", "home"),
+        (".asdf/shims", "home"),
         (".nvm/versions/node/v22.1.0/bin", "home"),
         ("node_modules/.bin", "cwd"),
         (".venv/bin", "cwd"),
+        ("venv/bin", "cwd"),
     ],
 )
 async def test_a_command_that_exists_elsewhere_is_named_with_its_place(
@@ -408,6 +415,8 @@ async def test_a_command_that_exists_elsewhere_is_named_with_its_place(
     [
         ("command not found: npx", "npx"),
         ("command not found: uvx", "uvx"),
+        ("command not found: bunx", "bunx"),
+        ("command not found: docker", "docker"),
         ("command not found: cmd", "cmd"),
         ("command not found: cmd.exe", r"C:\Windows\System32\cmd.exe"),
         ("command not found: a path of Windows", r"C:\Program Files\nodejs\npx.cmd"),

@@ -66,7 +66,12 @@ def test_retry_after_is_a_number_or_a_date_of_at_most_an_hour(header: str | None
     [
         (400, "http status 400"),
         (401, "http status 401"),
+        (403, "http status 403"),
         (404, "http status 404"),
+        (405, "http status 405"),
+        (406, "http status 406"),
+        (407, "http status 407"),
+        (415, "http status 415"),
         (418, "http status 418"),
         (421, "http status 421"),
         (499, "http status 499"),
@@ -79,6 +84,11 @@ def test_the_error_of_a_status_has_a_remedy(status: int, row: str, said: Said) -
     error = FAILURES.status(httpx2.Response(status, request=REQUEST), NOW)
     said(row, str(error))
     assert (error.server, error.status, error.retry_after) == ("docs", status, None)
+
+
+def test_a_request_that_is_too_large_may_be_split() -> None:
+    """Releases of Python name this status differently."""
+    assert str(FAILURES.status(httpx2.Response(413, request=REQUEST), NOW)).endswith("; send less data in one request")
 
 
 def test_the_error_of_a_status_quotes_the_server_and_says_how_long_to_wait(said: Said) -> None:

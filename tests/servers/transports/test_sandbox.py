@@ -400,6 +400,19 @@ def test_the_command_of_a_package_runner_gets_its_cache_and_port(tmp_path: Path)
     assert '"tcp": [80]' in line[5]
 
 
+def test_every_program_reads_the_system_and_writes_to_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where these exist, which is not so on each system."""
+    if not HAS_LANDLOCK:
+        pytest.skip("the kernel cannot restrict all that a sandbox does")
+    monkeypatch.setattr(_command, "_existing", list)
+    line = _command.confined("a", Sandbox(), "/usr/bin/env", ["env"], {})
+    rules = json.loads(line[5])
+    system = ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/nix/store", "/sbin", "/usr"]
+    facts = ["/proc/cpuinfo", "/proc/meminfo", "/proc/self", "/proc/stat", "/run/systemd/resolve"]
+    assert rules["read"][:13] == [*system, *facts]
+    assert rules["write"] == ["/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero"]
+
+
 def test_a_file_may_have_a_sandbox_which_is_written_back(tmp_path: Path) -> None:
     """C-20."""
     settings = {"read": [str(tmp_path)], "tcp": [443]}
