@@ -235,7 +235,13 @@ class TestHowAServerIsReached:
 
     @pytest.mark.parametrize(
         ("script", "interpreter"),
-        [("a/server.py", sys.executable), ("server.js", "node"), ("server.mjs", "node"), ("./server.sh", "sh")],
+        [
+            ("a/server.py", sys.executable),
+            ("server.js", "node"),
+            ("server.mjs", "node"),
+            ("server.cjs", "node"),
+            ("./server.sh", "sh"),
+        ],
     )
     def test_a_script_is_run_by_its_interpreter(self, tmp_path: Path, script: str, interpreter: str) -> None:
         """S4-27."""

@@ -43,6 +43,10 @@ def auth_of(folder: Path, entry: dict[str, Any]) -> object:
             OAuth(client_id="x", assume_pkce=True, scopes="a", send_resource=False),
         ),
         (
+            {"oauth": {"clientMetadataUrl": "https://me.example/client", "redirectUrl": "http://localhost:3118/"}},
+            OAuth(client_metadata_url="https://me.example/client", redirect="http://localhost:3118/"),
+        ),
+        (
             {"oauth": {"client_id": "x", "issuer": "https://issuer.example", "account": "work"}},
             OAuth(client_id="x", issuer="https://issuer.example", account="work"),
         ),
