@@ -187,6 +187,23 @@ async def test_a_shortage_of_files_names_the_limit_to_raise(call: str, tmp_path:
     assert await store.load("key") == "one"
 
 
+async def test_a_shortage_of_threads_names_the_limit_to_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is used again as soon as there is a thread."""
+    store = FileTokenStore(tmp_path)
+    await store.save("key", "one")
+
+    def start_thread_soon(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trio.lowlevel, "start_thread_soon", start_thread_soon)
+        with pytest.raises(
+            _stores.StoreBusy, match=r"can't start new thread\); raise the limit of processes \(ulimit -u"
+        ):
+            await store.load("key")
+    assert await store.load("key") == "one"
+
+
 @pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE])
 async def test_a_disk_that_fails_for_a_moment_is_not_hopeless(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -206,6 +206,15 @@ def test_a_result_that_says_it_is_an_error_is_never_taken_for_a_value(said: Said
     assert caught.value.result is result
 
 
+async def test_a_call_that_was_not_awaited_is_no_result() -> None:
+    async def call() -> None: ...
+
+    pending: Any = call()
+    with pytest.raises(TypeError, match=r"takes the result of call_tool\(\), not coroutine; await call_tool\(\)"):
+        result_value(pending)
+    await pending
+
+
 def test_a_tool_that_failed_is_not_a_server_that_failed() -> None:
     assert issubclass(ToolFailed, McpActorsError)
     assert not issubclass(ToolFailed, ServerError)

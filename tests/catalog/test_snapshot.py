@@ -91,6 +91,12 @@ def test_two_tools_of_one_public_name_are_refused() -> None:
         CatalogSnapshot([one, other])
 
 
+def test_a_tool_that_is_given_twice_is_refused() -> None:
+    one = CatalogTool(server="a", name="x", public_name="first", input_schema={})
+    with pytest.raises(ValueError, match="server 'a' has two tools 'x'; leave one of them out"):
+        CatalogSnapshot([one, CatalogTool(server="a", name="x", public_name="second", input_schema={})])
+
+
 def test_it_is_immutable_hashable_and_equal_by_tools_and_generation() -> None:
     tools = snapshot(a="x")
     with pytest.raises(attrs.exceptions.FrozenInstanceError):

@@ -97,6 +97,12 @@ def test_a_legal_name_is_kept_as_it_is(name: str) -> None:
     assert ServerConfig(name, Stdio("server")).name == name
 
 
+def test_a_transport_in_place_of_the_name_is_said_to_come_second() -> None:
+    transport: Any = Stdio("server")
+    with pytest.raises(ConfigError, match=r'the name comes first: ServerConfig\("name", Stdio\(…\)\)'):
+        ServerConfig(transport, transport)
+
+
 @pytest.mark.parametrize(
     ("name", "shown"),
     [

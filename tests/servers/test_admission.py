@@ -175,6 +175,11 @@ async def test_added_and_changed_tools_are_hidden_until_approved(said: Said) -> 
         assert here.called == []
         with pytest.raises(ToolNotFound, match=r"tool 'v1' does not wait for approval; .*: 'evil', 'read'"):
             await ref.approve_tools(changes, "v1")
+        names: Any = ["read"]
+        with pytest.raises(
+            TypeError, match=r"approve_tools\(\) got \['read'\]; pass this server's tool_changes, and then"
+        ):
+            await ref.approve_tools(names)
         await ref.approve_tools(changes, "read")
         assert shown(group) == ["v1", "same", "read"]
         assert ref.tool_changes.added == ("evil",)

@@ -109,6 +109,7 @@ def test_a_document_without_any_key_is_refused(tmp_path: Path) -> None:
             {"url": HOST, "bearer_token_env_var": "Bearer x"},
             "mcpServers.docs.bearer_token_env_var: found a str of 8 characters",
         ),
+        ({"url": HOST, "env_http_headers": "A"}, "mcpServers.docs.env_http_headers: found a str of 1 character"),
         ({"command": "x", "env": {"A": "${"}}, "mcpServers.docs.env.A: a '${' has no closing '}'"),
         ({"command": "x", "args": ["${a b}"]}, "mcpServers.docs.args[0]: a '${…}' does not contain a variable"),
         ({"command": "${command:python.interpreterPath}"}, "mcpServers.docs.command: a command of VS Code"),

@@ -275,6 +275,14 @@ def test_several_manifests_may_be_in_one_file(write: Write) -> None:
             manifest("url: https://x.example", "  authentication: {type: bearer}\n"),
         ),
         ("manifest: a tool without a name", manifest("command: x", "  tools: [{title: x}]\n")),
+        ("manifest: tools that are no list", manifest("command: x", "  tools: {title: x}\n")),
+        ("manifest: parameters that are no object", manifest("command: x", "  tools: [{name: x, parameters: [y]}]\n")),
+        ("manifest: a provider that is no text", manifest("command: x", "  provider: [http]\n")),
+        ("manifest: settings that are no object", manifest("command: x\nmcp_actors: [retries]")),
+        (
+            "manifest: headers that are no object",
+            manifest("url: https://x.example\nheaders: [x]", "  authentication: {type: api-key, key: y}\n"),
+        ),
     ],
 )
 def test_an_invalid_manifest_is_an_error_that_names_the_file_and_the_line(

@@ -432,6 +432,7 @@ def test_a_file_may_have_a_sandbox_which_is_written_back(tmp_path: Path) -> None
         ({"read": "/srv"}, "a sandbox with a single path"),
         ({"read": ["srv"]}, "a sandbox with a relative path"),
         ({"write": [7]}, "a sandbox with a number as a path"),
+        ({"write": ["/srv\0"]}, "a sandbox with a null character in a path"),
         ({"tcp": [0]}, "a sandbox with a wrong port"),
         ({"tcp": "443"}, "a sandbox with a port as text"),
         ({"signals": 1}, "a sandbox with a flag that is a number"),
