@@ -7,6 +7,9 @@ import sys
 import venv
 from pathlib import Path
 from shutil import copy2
+from typing import Final
+
+import pytest
 
 from .forkserver import begin_script
 from .source import ROOT
@@ -21,13 +24,24 @@ def copy_checkout(place: Path) -> None:
             copy2(ROOT / name, place / name)
 
 
+def has_packages() -> bool:
+    """Return False if this environment has its packages from another one: no sandbox and no move finds them."""
+    [ours] = Path(sys.prefix).glob("lib/python*/site-packages")
+    return not (ours / "linked.pth").exists()
+
+
+needs_packages: Final = pytest.mark.skipif(not has_packages(), reason="the packages are those of another environment")
+
+
 def link_environment(place: Path) -> None:
     """Make a virtual environment in a copy, with the packages and the programs of pip that this one has."""
     folder = place / ".venv"
     venv.create(folder, symlinks=True)
     [packages] = folder.glob("lib/python*/site-packages")
     [ours] = Path(sys.prefix).glob("lib/python*/site-packages")
-    (packages / "linked.pth").write_text(f"{place}\n{ours}\n")
+    linked = ours / "linked.pth"  # of an environment that is itself a copy
+    others = linked.read_text().partition("\n")[2] if linked.exists() else f"{ours}\n"
+    (packages / "linked.pth").write_text(f"{place}\n{others}")
     for script in Path(sys.prefix, "bin").iterdir():
         target = folder / "bin" / script.name
         begin, found, text = script.read_bytes().partition(b"# -*- coding")

@@ -2,10 +2,10 @@
 
 A cost is processor time of the user and of the system, of the test's own process and of its children, the forks of
 `tests.forkserver` included. The slice has for each guarantee the cheapest test that names it, and the cheapest that
-costs at least `REAL`, if one does; then, up to `LIMIT`, the tests that are worth most for what they cost. A test is
-worth what the lines of the package are that few chosen before have reached (`WORTH`), and one for itself; the second
-test of a function counts as twice as dear, and so on: a thousand cases of one table find less than ten of a hundred
-tables.
+costs at least `REAL`, if one does; one of `tests.slice.FIRST` only if no other names it. Then come, up to `LIMIT`, the
+tests that are worth most for what they cost. A test is worth what the lines of the package are that few chosen before
+have reached (`WORTH`), and one for itself; the second test of a function counts as twice as dear, and so on: a thousand
+cases of one table find less than ten of a hundred tables.
 
 Owns: tests/slice.txt.
 Writes: the folder that the environment variable DURATIONS names, a file for each process that runs tests.

@@ -17,6 +17,7 @@ from mcp_actors import ConfigError
 from mcp_actors._python import our_python
 from mcp_actors.config import _template
 
+from .copies import needs_packages
 from .forkserver import run_python
 from .servers.transports.test_sandbox import needs_landlock
 from .source import ROOT
@@ -137,6 +138,7 @@ def test_an_interpreter_that_a_link_of_another_name_leads_to_is_used(
     assert our_python("a test", __file__) == str(link)
 
 
+@needs_packages
 def test_a_daemon_finds_the_package_and_what_is_next_to_it_without_the_help_of_its_interpreter(tmp_path: Path) -> None:
     """As in a shiv, whose interpreter has other packages, or none."""
     site, others = tmp_path / "site", tmp_path / "site-packages"

@@ -206,7 +206,7 @@ def test_a_result_that_says_it_is_an_error_is_never_taken_for_a_value(said: Said
     assert caught.value.result is result
 
 
-async def test_a_call_that_was_not_awaited_is_no_result() -> None:
+async def test_a_call_that_was_not_awaited_is_not_a_result() -> None:
     async def call() -> None: ...
 
     pending: Any = call()

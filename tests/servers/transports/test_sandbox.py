@@ -14,7 +14,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import mcp
 import pytest
 from attrs import evolve
 
@@ -23,6 +22,7 @@ from mcp_actors.config import Sandbox, dump_config
 from mcp_actors.servers import ServerRef
 from mcp_actors.transports.stdio import _command, _landlock
 
+from ...copies import needs_packages
 from ...forkserver import begin_script
 from ...messages import Said
 from ...node.packages import node, program
@@ -318,10 +318,9 @@ async def test_without_a_sandbox_nothing_is_restricted(tmp_path: Path, port: int
 
 
 @needs_landlock
+@needs_packages
 async def test_a_server_of_a_virtual_environment_needs_no_more_than_its_command() -> None:
     """C-20: its packages, its interpreter and the files of the system are found."""
-    if not Path(mcp.__file__).is_relative_to(sys.prefix):
-        pytest.skip("the packages of this environment are those of another one")
     command = str(Path(sys.prefix) / "bin" / "mcp-server-time")
     async with open_servers(ServerConfig("time", Stdio(command, sandbox=Sandbox())), strict=True) as servers:
         result = await servers["time"].call_tool("get_current_time", {"timezone": "Europe/Paris"})
