@@ -125,12 +125,12 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 STAYING: Final = 100_000
-"""Objects after a module of tests that are worth a look at all: frameworks that it has imported, or trees of files."""
+"""So many new objects after a module of tests are worth a full collection: imported frameworks, or trees of files."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Keep what a module of tests has left for the whole run out of all garbage collections, too.
+    """Keep out of all garbage collections what is still there after a module of tests: it stays to the end, too.
 
     A collection that a test asks for takes four tenths of a second where all frameworks are imported.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import gc
 import os
 import socket
 import subprocess
@@ -16,6 +18,7 @@ import trio
 
 from mcp_actors.testing import Snapshot, _leftovers
 
+from . import conftest
 from .conftest import FRAMEWORKS_AT_FIRST
 
 pytest_plugins = ["pytester"]
@@ -61,6 +64,17 @@ def test_a_test_that_hangs_fails_and_is_named(
 def test_no_framework_is_imported_to_collect_tests(pytestconfig: pytest.Config) -> None:
     """They take several seconds of each worker; a test imports its framework when it runs."""
     assert pytestconfig.stash[FRAMEWORKS_AT_FIRST] == set()
+
+
+@pytest.mark.parametrize(("path", "is_kept_out"), [("a.py", False), ("b.py", True)])
+def test_what_is_there_after_a_module_is_kept_out_of_collections(
+    path: str, is_kept_out: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conftest, "STAYING", 1_000)
+    before, kept = gc.get_freeze_count(), [[place] for place in range(2_000)]
+    ended, following = (argparse.Namespace(path=Path(each)) for each in ("a.py", path))
+    conftest.pytest_runtest_teardown(ended, following)  # type: ignore[arg-type]  # it needs no more
+    assert (gc.get_freeze_count() - before > len(kept)) is is_kept_out
 
 
 def test_nothing_is_found_when_nothing_is_left() -> None:
