@@ -33,6 +33,7 @@ from .idle_clock import IdleClock
 from .importing import FRAMEWORKS
 from .messages import WRITE, Said, check, table_for
 from .node.packages import NodeMissing, fetch, node
+from .processor_time import freeze
 from .programs import FULL_SIZE, SEED, number_of
 from .slice import (
     modules,
@@ -135,8 +136,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     A collection that a test asks for takes four tenths of a second where all frameworks are imported.
     """
     if nextitem is not None and nextitem.path != item.path and len(gc.get_objects()) > STAYING:
-        gc.collect()
-        gc.freeze()
+        freeze()
 
 
 def import_from_the_end(config: pytest.Config) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import sysconfig
 import venv
 from pathlib import Path
 from shutil import copy2
@@ -24,13 +25,10 @@ def copy_checkout(place: Path) -> None:
             copy2(ROOT / name, place / name)
 
 
-def has_packages() -> bool:
-    """Return False if this environment has its packages from another one: no sandbox and no move finds them."""
-    [ours] = Path(sys.prefix).glob("lib/python*/site-packages")
-    return not (ours / "linked.pth").exists()
+LINK: Final = Path(sysconfig.get_path("purelib"), "linked.pth")
+"""What leads an environment of `link_environment` to its packages, which no sandbox and no move finds there."""
 
-
-needs_packages: Final = pytest.mark.skipif(not has_packages(), reason="the packages are those of another environment")
+needs_packages: Final = pytest.mark.skipif(LINK.exists(), reason="the packages are those of another environment")
 
 
 def link_environment(place: Path) -> None:
@@ -38,10 +36,8 @@ def link_environment(place: Path) -> None:
     folder = place / ".venv"
     venv.create(folder, symlinks=True)
     [packages] = folder.glob("lib/python*/site-packages")
-    [ours] = Path(sys.prefix).glob("lib/python*/site-packages")
-    linked = ours / "linked.pth"  # of an environment that is itself a copy
-    others = linked.read_text().partition("\n")[2] if linked.exists() else f"{ours}\n"
-    (packages / "linked.pth").write_text(f"{place}\n{others}")
+    others = LINK.read_text().partition("\n")[2] if LINK.exists() else f"{LINK.parent}\n"
+    (packages / LINK.name).write_text(f"{place}\n{others}")
     for script in Path(sys.prefix, "bin").iterdir():
         target = folder / "bin" / script.name
         begin, found, text = script.read_bytes().partition(b"# -*- coding")

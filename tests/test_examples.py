@@ -20,9 +20,9 @@ from typing import Final
 
 import pytest
 
-from .copies import has_packages
+from .copies import needs_packages
 from .forkserver import frameworks, interpreter, run_python
-from .servers.transports.test_sandbox import HAS_LANDLOCK
+from .servers.transports.test_sandbox import needs_landlock
 from .source import EXAMPLES, parse, python_files
 
 SCRIPTS: Final = Path(sys.executable).parent
@@ -139,14 +139,13 @@ def test_there_are_examples() -> None:
     assert examples()
 
 
-@pytest.mark.parametrize("path", examples())
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[needs_landlock, needs_packages] if path in CONFINED else []) for path in examples()],
+)
 def test_an_example_prints_what_its_docstring_says(path: str, tmp_path: Path) -> None:
     if sys.version_info >= NOT_SINCE.get(path, (4,)):
         pytest.skip("it is for older versions of Python")
-    if path in CONFINED and not HAS_LANDLOCK:
-        pytest.skip("the kernel cannot restrict all that a sandbox does")
-    if path in CONFINED and not has_packages():
-        pytest.skip("the packages are those of another environment")
     source = (EXAMPLES / path).read_text()
     if lacking := missing(source):
         pytest.skip(lacking)

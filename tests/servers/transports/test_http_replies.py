@@ -238,13 +238,12 @@ def context() -> ssl.SSLContext:
 
 async def exchange_in_short_steps(reply: Reply, context: ssl.SSLContext, longest: LongestStep) -> list[object]:
     """Return what becomes of both requests, sent by our transport. Other programs may make a step longer, but once."""
-    longest.seconds = 0.0
-    found = await exchange(KeepAliveTransport(context, LIMITS), reply)
-    if longest.seconds > LONGEST:
+    for _ in range(2):
         longest.seconds = 0.0
         found = await exchange(KeepAliveTransport(context, LIMITS), reply)
-    assert longest.seconds < LONGEST, reply
-    return found
+        if longest.seconds < LONGEST:
+            return found
+    pytest.fail(f"a step of {longest.task} took {longest.seconds:.3f} s: {reply}")
 
 
 async def check(reply: Reply, context: ssl.SSLContext, longest: LongestStep) -> None:

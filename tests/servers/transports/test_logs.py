@@ -6,8 +6,9 @@ import logging
 
 import pytest
 
-from mcp_actors.transports._credentials import Masker
 from mcp_actors.transports._logs import discreet, install_filters
+
+from .test_masker import masker
 
 
 @pytest.fixture(autouse=True)
@@ -15,36 +16,22 @@ def filters() -> None:
     install_filters()
 
 
-@pytest.fixture
-def masker() -> Masker:
-    """Return a masker that knows one credential."""
-    made = Masker()
-    made.add("<token>", "t0ken-of-ours")
-    return made
-
-
 @pytest.mark.parametrize(
     "name",
     [
-        *(
-            "httpx2",
-            "httpcore2.connection",
-            "httpcore2.http11",
-            "httpcore2.http2",
-            "httpcore2.proxy",
-            "httpcore2.socks",
-        ),
+        *("httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.http2"),
+        *("httpcore2.proxy", "httpcore2.socks"),
         *("client", "mcp.client.client", "mcp.client.streamable_http"),
         *("mcp.shared.dispatcher", "mcp.shared.jsonrpc_dispatcher"),
     ],
 )
 def test_a_record_of_a_library_is_masked_within_our_connections_only(
-    name: str, masker: Masker, caplog: pytest.LogCaptureFixture
+    name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, name)
     logger = logging.getLogger(name)
     logger.debug("of the program: %s", "t0ken-of-ours\n")
-    with discreet(masker):
+    with discreet(masker("t0ken-of-ours")):
         logger.debug("of ours: %s", "t0ken-of-ours\n")
     theirs, ours = (record.getMessage() for record in caplog.records)
     assert theirs == "of the program: t0ken-of-ours\n"
@@ -64,10 +51,10 @@ def test_a_record_of_a_library_is_masked_within_our_connections_only(
     ],
 )
 def test_a_record_with_a_header_or_a_session_id_is_dropped_within_our_connections(
-    name: str, words: str, masker: Masker, caplog: pytest.LogCaptureFixture
+    name: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, name)
-    with discreet(masker):
+    with discreet(masker("t0ken-of-ours")):
         logging.getLogger(name).debug("%s: abc", words)
     assert caplog.records == []
     logging.getLogger(name).debug("%s: abc", words)

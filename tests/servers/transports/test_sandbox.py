@@ -390,10 +390,9 @@ async def test_a_path_that_does_not_exist_is_named(said: Said) -> None:
     said("a sandbox with a path that does not exist", str(caught.value))
 
 
+@needs_landlock
 def test_the_command_of_a_package_runner_gets_its_cache_and_port(tmp_path: Path) -> None:
     """C-20."""
-    if not HAS_LANDLOCK:
-        pytest.skip("the kernel cannot restrict all that a sandbox does")
     line = _command.confined("a", Sandbox(tcp=[80]), "/usr/bin/uvx", ["uvx", "x"], {"HOME": str(tmp_path)})
     assert f'"{tmp_path}/.cache/uv"' in line[5]
     assert '"tcp": [80, 443]' in line[5]
@@ -402,10 +401,9 @@ def test_the_command_of_a_package_runner_gets_its_cache_and_port(tmp_path: Path)
     assert '"tcp": [80]' in line[5]
 
 
+@needs_landlock
 def test_every_program_reads_the_system_and_writes_to_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where these exist, which is not so on each system."""
-    if not HAS_LANDLOCK:
-        pytest.skip("the kernel cannot restrict all that a sandbox does")
     monkeypatch.setattr(_command, "_existing", list)
     line = _command.confined("a", Sandbox(), "/usr/bin/env", ["env"], {})
     rules = json.loads(line[5])
