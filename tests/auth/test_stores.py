@@ -190,7 +190,6 @@ async def test_a_shortage_of_files_names_the_limit_to_raise(call: str, tmp_path:
 async def test_a_shortage_of_threads_names_the_limit_to_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store is used again as soon as there is a thread."""
     store = FileTokenStore(tmp_path)
-    await store.save("key", "one")
 
     def start_thread_soon(*_: object) -> None:
         raise RuntimeError("can't start new thread")
@@ -201,6 +200,7 @@ async def test_a_shortage_of_threads_names_the_limit_to_raise(tmp_path: Path, mo
             _stores.StoreBusy, match=r"can't start new thread\); raise the limit of processes \(ulimit -u"
         ):
             await store.load("key")
+    await store.save("key", "one")
     assert await store.load("key") == "one"
 
 
