@@ -51,6 +51,12 @@ def test_a_saved_catalogue_is_loaded(store: CatalogStore) -> None:
     assert CatalogStore(str(store.directory)).load(KEY) == CATALOG
 
 
+def test_how_large_a_file_is_decides_which_is_read_first(store: CatalogStore) -> None:
+    assert store.size(KEY) == 0
+    path = written(store)
+    assert store.size(KEY) == path.stat().st_size > 100
+
+
 def test_files_and_their_directory_are_the_owner_s_alone(store: CatalogStore) -> None:
     path = written(store)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -113,6 +113,33 @@ async def test_one_server_is_changed_without_naming_the_others() -> None:
         assert changes(events) == ["ConfigChanged a"]
 
 
+async def test_a_lazy_server_is_replaced_once_it_has_answered_what_it_had_accepted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """C-27: nobody waits for its next connection. The caller, and who reads the log, hear of a change that is done."""
+    a = House("a")
+    caplog.set_level("INFO")
+    async with open_servers(a.config(connect="lazy")) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(group["a"].call_tool, "hold")
+        while not a.held:
+            await wait_all_tasks_blocked()
+        replaced = trio.Event()
+
+        async def replace() -> None:
+            await group.replace(a.config(connect="lazy", request_timeout=7))
+            replaced.set()
+
+        nursery.start_soon(replace)
+        await wait_all_tasks_blocked()
+        assert not replaced.is_set()
+        assert "replace(): changed" not in caplog.text
+        a.let_go.set()
+        await replaced.wait()
+        assert "replace(): changed 'a' (request_timeout)" in caplog.text
+        assert await who(group, "a") == "a"
+        assert a.starts == 2
+
+
 async def test_a_replaced_server_that_was_stopped_stays_stopped_and_one_that_fails_says_so() -> None:
     """C-27: by the rules of `reload`."""
     a = House("a")
