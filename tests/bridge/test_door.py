@@ -7,7 +7,7 @@ import gc
 import os
 import threading
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -333,7 +333,7 @@ def test_it_may_be_entered_and_left_by_different_tasks(host: Host) -> None:
     asyncio.run(main())
 
 
-async def freed(thing: weakref.ref[object]) -> None:
+async def freed(thing: Callable[[], object]) -> None:
     """Wait until nothing refers to a thing.
 
     The thread in which a guest run has waited for input and output refers to the run until it is its turn to go on.
