@@ -241,11 +241,13 @@ def _verdict(
 ) -> BaseException | None:
     """Return the exception to raise once the root has ended, or None.
 
-    ``from_block`` is the user's exception; ``escaped`` left the nursery, and may be a cancellation or interrupt of this
-    task. ``entered`` is False if the block has not begun.
+    ``from_block`` is the user's exception; ``escaped`` left the nursery: a cancellation or interrupt of this task, or a
+    defect of another in it. ``entered`` is False if the block has not begun.
     """
     assert root.final is not None
-    failure = failure_of(root.final, root.record.name) if entered else root.final.error
+    defect = without_cancelled(escaped)  # which has cancelled the block
+    failed = failure_of(root.final, root.record.name) or (defect and collapse(defect))
+    failure = failed if entered else root.final.error
     if failure is not None:
         # Our own scope has cancelled the block; the user must not see that Cancelled.
         from_block = without_cancelled(from_block)
@@ -256,10 +258,8 @@ def _verdict(
         return interrupt
     if not entered:
         return not_started(root.final, root.record.name) if escaped is None else collapse(escaped)
-    if failure is None:
-        return from_block
-    if from_block is None or _echoes(from_block, failure):
-        return failure
+    if failure is None or from_block is None or _echoes(from_block, failure):
+        return from_block if failure is None else failure
     return BaseExceptionGroup(
         f"actor {root.record.name!r} failed, and so did the block that opened it", [failure, from_block]
     )

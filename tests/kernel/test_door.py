@@ -159,6 +159,30 @@ async def test_a_crash_and_an_error_of_the_blocks_own_leave_together(in_a_nurser
     assert own is boom or (isinstance(own, ExceptionGroup) and own.exceptions == (boom,))
 
 
+@pytest.mark.parametrize("own", [None, Boom("mine")])
+async def test_a_defect_in_a_task_of_the_tree_leaves_the_block_in_place_of_the_cancellation(own: Boom | None) -> None:
+    """K8: with an error of the block's own, as a group."""
+    defect = LookupError("in a sweep")
+
+    def sweep() -> float:
+        raise defect
+
+    with leaving((LookupError, ExceptionGroup)) as caught:
+        async with open_actor(Host(), name="host") as ref:
+            ref._record.sweeps.add(sweep, 0)
+            try:
+                await trio.sleep_forever()
+            finally:
+                if own is not None:
+                    raise own
+    assert ref.state == "stopped"
+    if own is None:
+        assert caught.value is defect
+    else:
+        assert isinstance(caught.value, ExceptionGroup)
+        assert caught.value.exceptions == (defect, own)
+
+
 @pytest.mark.parametrize("who", ["block", "actor", "block's nursery"])
 async def test_an_interrupt_takes_precedence_over_another_failure(who: str) -> None:
     """K5, K8: it outranks what failed with it."""
