@@ -5,14 +5,17 @@ A run of folders takes two processes, unless ``-n`` says otherwise.
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
+import inspect
+import math
 import os
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,6 +24,7 @@ from typing import Any, Final
 
 import hypothesis
 import pytest
+import trio
 from _pytest.runner import runtestprotocol
 
 from mcp_actors.config import _template
@@ -200,6 +204,28 @@ def pytest_runtest_makereport(
         about = [f"it proves {each} of docs/guarantees.toml" for each in proves]
         report.sections.append(("to see it again", "\n".join([again, *about])))
     return report
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let a Trio test fail if a cancellation leaves it that no scope around the test has caused.
+
+    pytest-trio would take the test for passed, although the rest of its body has not run.
+    """
+    if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+        item.obj = to_its_end(item.obj)
+
+
+def to_its_end(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    @functools.wraps(test)
+    async def run(*args: object, **options: object) -> None:
+        try:
+            await test(*args, **options)
+        except* trio.Cancelled as group:
+            if trio.current_effective_deadline() > -math.inf:
+                raise AssertionError("a cancellation left the test, and nothing around it is cancelled") from group
+            raise
+
+    return run
 
 
 @pytest.fixture(scope="session", autouse=True)

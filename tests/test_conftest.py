@@ -184,6 +184,42 @@ def test_a_test_that_leaves_something_fails_and_the_next_one_does_not(
     result.stdout.fnmatch_lines(["*ERROR at teardown of test_a_leaves_a_child*", "left behind:", "  child process *"])
 
 
+def test_a_test_that_a_cancellation_leaves_fails_unless_something_around_it_is_cancelled(
+    pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]
+) -> None:
+    pytester.makeconftest("from tests.conftest import pytest_runtest_setup")
+    pytester.makepyfile(
+        """
+        import trio
+
+        async def of_another_task():
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                try:
+                    await trio.sleep_forever()
+                except trio.Cancelled as error:
+                    return error
+
+        async def test_a_leaves_with_a_cancellation():
+            raise await of_another_task()
+
+        async def test_b_has_it_in_a_group():
+            raise BaseExceptionGroup("two", [await of_another_task(), LookupError()])
+
+        async def test_c_is_cancelled_with_what_is_around_it(nursery):
+            nursery.cancel_scope.cancel()
+            await trio.sleep_forever()
+
+        async def test_d_ends_by_itself():
+            await trio.lowlevel.checkpoint()
+        """
+    )
+    pytester.makeini("[pytest]\ntrio_mode = true")
+    result = run_pytest("-p", "trio")
+    result.assert_outcomes(passed=2, failed=2)
+    result.stdout.fnmatch_lines(["*a cancellation left the test, and nothing around it is cancelled*"])
+
+
 def test_a_failure_says_how_to_see_it_again_and_which_guarantee_it_proves(
     pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]
 ) -> None:
