@@ -250,6 +250,17 @@ async def test_a_request_without_progress_ends_early(autojump_clock: MockClock) 
     assert (caught.value.limit, caught.value.seconds) == ("progress_timeout", 5)
 
 
+async def test_progress_of_one_request_does_not_lengthen_the_time_of_another(autojump_clock: MockClock) -> None:
+    """A-18: of two requests, the first with progress is no longer the first to expire."""
+    async with patient(progress_timeout=5, request_timeout=1000) as (ref, _), trio.open_nursery() as nursery:
+        nursery.start_soon(partial(ref.call_tool, "work", {"steps": 4, "seconds": 4, "pause": 0}))
+        await wait_all_tasks_blocked()
+        began = trio.current_time()
+        with pytest.raises(RequestTimedOut, match="after 5 s without progress"):
+            await ref.call_tool("sleep", {"name": "a", "seconds": 100})
+        assert trio.current_time() - began == 5
+
+
 async def test_progress_does_not_lift_the_absolute_limit(autojump_clock: MockClock) -> None:
     """A-18: the cap holds."""
     async with patient(progress_timeout=5, request_timeout=20) as (ref, _):

@@ -116,7 +116,7 @@ async def test_one_server_is_changed_without_naming_the_others() -> None:
 async def test_a_lazy_server_is_replaced_once_it_has_answered_what_it_had_accepted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """C-27: nobody waits for its next connection. The caller, and who reads the log, hear of a change that is done."""
+    """C-27: it need not connect before. The caller, and who reads the log, hear of a change that is done."""
     a = House("a")
     caplog.set_level("INFO")
     async with open_servers(a.config(connect="lazy")) as group, trio.open_nursery() as nursery:
