@@ -98,11 +98,14 @@ async def test_a_renewal_that_is_cancelled_is_repeated_by_the_next_request() -> 
 async def test_a_renewal_is_bounded_by_connect_timeout(variant: str, idle_clock: IdleClock) -> None:
     """B-09: so a renewal that outlives its request and its connection delays no others for ever."""
     tokens = Tokens()
+    idle_clock.skips = False  # the server may connect in its own time
     async with connected(variant, auth=tokens, connect_timeout=1) as (server, servers):
         server.token = tokens.now = "new-t0ken"
         tokens.delay = math.inf
+        idle_clock.skips = True
         with trio.fail_after(BOUND), pytest.raises(HttpStatusError):
             await servers["web"].call_tool("sleep", {"seconds": 0})
+        idle_clock.skips = False
         tokens.delay = 0
         await servers["web"].restart()
         assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "slept 0"
