@@ -33,7 +33,7 @@ from .slice import FIRST, LIST, MATRIX, Chosen
 from .source import ROOT, docs_module
 from .unit import unit
 
-LIMIT: Final = 44.0
+LIMIT: Final = 40.0
 """Units for the tests of the slice. The README's command may take 90; the rest is for starting, importing and load."""
 
 WORTH: Final = (3, 1)
