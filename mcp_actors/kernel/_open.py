@@ -209,7 +209,7 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
             finally:
                 root.ends.set()
     except BaseException as exc:
-        escaped = exc
+        escaped = collapse(exc)
     if outer is not None:
         outer.opened = {each: None for each in outer.opened or () if each is not record} or None
     verdict = _verdict(root, from_block, escaped, entered=entered)
@@ -246,20 +246,20 @@ def _verdict(
     """
     assert root.final is not None
     defect = without_cancelled(escaped)  # which has cancelled the block
-    failed = failure_of(root.final, root.record.name) or (defect and collapse(defect))
-    failure = failed if entered else root.final.error
+    failure = (failure_of(root.final, root.record.name) or defect) if entered else root.final.error
     if failure is not None:
         # Our own scope has cancelled the block; the user must not see that Cancelled.
         from_block = without_cancelled(from_block)
     if any(not isinstance(leaf, (Exception, trio.Cancelled)) for leaf in leaves(from_block)):
         return from_block  # ends the program, or cancels an asyncio task
-    interrupt = exit_in(escaped) or exit_in(failure) or root.record.hub.exit
-    if interrupt is not None:
+    if (interrupt := exit_in(escaped) or exit_in(failure) or root.record.hub.exit) is not None:
         return interrupt
     if not entered:
-        return not_started(root.final, root.record.name) if escaped is None else collapse(escaped)
-    if failure is None or from_block is None or _echoes(from_block, failure):
-        return from_block if failure is None else failure
+        return not_started(root.final, root.record.name) if escaped is None else escaped
+    if failure is None:
+        return from_block
+    if from_block is None or _echoes(from_block, failure):
+        return failure
     return BaseExceptionGroup(
         f"actor {root.record.name!r} failed, and so did the block that opened it", [failure, from_block]
     )
