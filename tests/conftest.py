@@ -5,7 +5,6 @@ A run of folders takes two processes, unless ``-n`` says otherwise.
 
 from __future__ import annotations
 
-import functools
 import gc
 import importlib
 import inspect
@@ -17,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from shlex import quote
 from typing import Any, Final
@@ -216,7 +215,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def to_its_end(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    @functools.wraps(test)
+    @wraps(test)
     async def run(*args: object, **options: object) -> None:
         try:
             await test(*args, **options)

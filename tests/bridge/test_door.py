@@ -339,10 +339,9 @@ async def freed(thing: Callable[[], object]) -> None:
     The thread in which a guest run has waited for input and output refers to the run until it is its turn to go on.
     """
     async with asyncio.timeout(5):
-        gc.collect()
         while thing() is not None:
-            await asyncio.sleep(0)
             gc.collect()
+            await asyncio.sleep(0)
 
 
 def test_a_block_that_was_dropped_stays_open_until_it_exits(host: Host) -> None:

@@ -51,7 +51,7 @@ def test_a_saved_catalogue_is_loaded(store: CatalogStore) -> None:
     assert CatalogStore(str(store.directory)).load(KEY) == CATALOG
 
 
-def test_how_large_a_file_is_decides_which_is_read_first(store: CatalogStore) -> None:
+def test_the_size_of_a_file_is_known_and_0_without_one(store: CatalogStore) -> None:
     assert store.size(KEY) == 0
     path = written(store)
     assert store.size(KEY) == path.stat().st_size > 100
