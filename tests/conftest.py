@@ -210,8 +210,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     pytest-trio would take the test for passed, although the rest of its body has not run.
     """
-    if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+    if not isinstance(item, pytest.Function):
+        return
+    given: Any = getattr(item.obj, "hypothesis", None)
+    if inspect.iscoroutinefunction(item.obj):
         item.obj = to_its_end(item.obj)
+    elif given is not None and inspect.iscoroutinefunction(given.inner_test):
+        given.inner_test = to_its_end(given.inner_test)
 
 
 def to_its_end(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:

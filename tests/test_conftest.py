@@ -190,6 +190,7 @@ def test_a_test_that_a_cancellation_leaves_fails_unless_something_around_it_is_c
     pytester.makeconftest("from tests.conftest import pytest_runtest_setup")
     pytester.makepyfile(
         """
+        import hypothesis
         import trio
 
         async def of_another_task():
@@ -206,17 +207,21 @@ def test_a_test_that_a_cancellation_leaves_fails_unless_something_around_it_is_c
         async def test_b_has_it_in_a_group():
             raise BaseExceptionGroup("two", [await of_another_task(), LookupError()])
 
-        async def test_c_is_cancelled_with_what_is_around_it(nursery):
+        @hypothesis.given(hypothesis.strategies.just(1))
+        async def test_c_leaves_with_it_in_an_example(example):
+            raise await of_another_task()
+
+        async def test_d_is_cancelled_with_what_is_around_it(nursery):
             nursery.cancel_scope.cancel()
             await trio.sleep_forever()
 
-        async def test_d_ends_by_itself():
+        async def test_e_ends_by_itself():
             await trio.lowlevel.checkpoint()
         """
     )
     pytester.makeini("[pytest]\ntrio_mode = true")
     result = run_pytest("-p", "trio")
-    result.assert_outcomes(passed=2, failed=2)
+    result.assert_outcomes(passed=2, failed=3)
     result.stdout.fnmatch_lines(["*a cancellation left the test, and nothing around it is cancelled*"])
 
 

@@ -121,7 +121,7 @@ async def test_a_browser_that_cannot_be_started_is_an_error(raises: bool, monkey
         return False
 
     monkeypatch.setattr("webbrowser.open", fail)
-    with pytest.raises(NoBrowser, match="no browser can be opened here"):
+    with pytest.raises(NoBrowser, match=r"^no browser can be opened here; use mcp-actors login, or give a function "):
         await open_browser(PAGE)
 
 

@@ -12,7 +12,7 @@ import pytest
 from mcp_actors import ConfigError, Http, Stdio, load_config, open_servers
 from mcp_actors.config import dump_config
 from mcp_actors.config._template import resolved, variables_of
-from mcp_actors.config._values import variables_in
+from mcp_actors.config._values import Written, variables_in
 from mcp_actors.config.formats._file import read_env_file
 
 from ...messages import Said
@@ -121,6 +121,11 @@ def test_a_default_is_masked_while_it_is_used() -> None:
     [server] = loaded.servers
     assert [*variables_of(server.transport, {})] == [("${TOKEN}", "hunter2-hunter2")]
     assert [*variables_of(server.transport, {"TOKEN": "hunter3-hunter3"})] == [("${TOKEN}", "hunter3-hunter3")]
+
+
+def test_a_variable_is_masked_although_a_text_before_it_is_invalid() -> None:
+    transport = Stdio("x", args=[Written("${"), Written("${TOKEN}")])
+    assert [*variables_of(transport, {"TOKEN": "hunter2-hunter2"})] == [("${TOKEN}", "hunter2-hunter2")]
 
 
 def test_without_a_variable_of_it_nothing_changes(env_file: Path) -> None:

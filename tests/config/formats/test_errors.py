@@ -10,6 +10,7 @@ import pytest
 
 from mcp_actors import ConfigError, ServerConfig, Stdio
 from mcp_actors.config import load_config
+from mcp_actors.config.formats._load import refuse_ourselves
 
 from ...messages import Said
 from .writing import load, one, wrong
@@ -319,8 +320,22 @@ class TestAWholeFile:
 
     def test_a_file_without_servers_names_the_keys_that_it_may_have(self, tmp_path: Path) -> None:
         [error] = load(tmp_path, {"mcpservers": {}, "other": 1}).errors
-        assert "expected one of the keys 'mcpServers' (Claude, Cursor and others), 'servers' (VS Code)" in str(error)
+        keys = (
+            "'mcpServers' (Claude, Cursor and others)",
+            "'servers' (VS Code)",
+            "'context_servers' (Zed)",
+            "'mcp_servers' (Codex)",
+            "'mcp' (opencode and Crush, where an entry has a 'type')",
+        )
+        assert f"expected one of the keys {', '.join(keys)}, found " in str(error)
         assert str(error).endswith('found "mcpservers", "other" (did you mean \'mcpServers\'?)')
+
+    def test_an_entry_that_would_start_us_is_an_error_besides_those_of_the_file(self) -> None:
+        entries = {"a": {"command": 1}, "b": {"command": "mcp-actors", "args": ["serve"]}, "c": {"command": "d"}}
+        loaded = refuse_ourselves(load_config({"mcpServers": entries}))
+        assert [server.name for server in loaded.servers] == ["c"]
+        assert [*loaded.failed] == ["a", "b"]
+        assert loaded.errors == (*loaded.failed.values(),)
 
     @pytest.mark.parametrize("content", ['{"mcpServers": {}}', '{"mcpServers": null}', '{"servers": {}, "inputs": []}'])
     def test_a_file_without_servers_is_valid(self, tmp_path: Path, content: str) -> None:
