@@ -554,3 +554,8 @@ async def test_servers_that_come_later_are_asked_for_the_log_level(tmp_path: Pat
         await eventually(lambda: levels == [("a", "debug")])
         await host.result("logging/setLevel", {"level": "error"})
         await eventually(lambda: {("a", "error"), ("new", "error")} <= set(levels))
+        await group.replace(levels_of("a", levels, connect="lazy"))
+        await eventually(lambda: group["a"].state == "pending")
+        await host.result("logging/setLevel", {"level": "info"})
+        await group["a"].list_tools()
+        await eventually(lambda: ("a", "info") in levels)

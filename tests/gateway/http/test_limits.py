@@ -91,6 +91,15 @@ async def test_a_connection_costs_no_task_before_something_arrives() -> None:
         assert (await peers[0].read()).status == 200
 
 
+async def test_a_silent_connection_is_closed_at_the_end_of_the_gateway() -> None:
+    async with open_house(in_process("notes", notes())) as house:
+        [peer] = await strangers(house, 1)
+        house.peers.remove(peer)  # which stays open on this side
+    async with peer.stream:
+        with trio.fail_after(BOUND):
+            assert await peer.stream.receive_some() == b""
+
+
 async def test_a_silent_connection_that_speaks_as_the_gateway_ends_is_not_reset() -> None:
     async with open_house(in_process("notes", notes())) as house:
         for request in (b"", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"):
