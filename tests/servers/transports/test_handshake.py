@@ -131,6 +131,14 @@ def test_over_a_unix_socket_a_client_only_names_a_server() -> None:
     assert names_of(client.check(answer_line(unknown(["a", "b"]))[:-1])) == ["a", "b"]
 
 
+def test_the_lines_of_version_1_stay_as_they_are() -> None:
+    """A gateway and its clients may be of different releases."""
+    assert Proof("docs").line() == b"mcp-actors/1 docs\n"
+    assert answer_line(OK) == b"mcp-actors/1 - ok\n"
+    assert answer_line(REFUSED) == b"mcp-actors/1 - refused\n"
+    assert answer_line(unknown(["a", "b"])) == b"mcp-actors/1 - unknown a,b\n"
+
+
 @pytest.mark.parametrize(
     "line", [b"mcp-actors/1", b"mcp-actors/1 a b", b"mcp-actors/2 docs", b"mcp-actors/1 " + b"n" * 65]
 )
