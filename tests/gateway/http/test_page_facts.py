@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -36,6 +35,7 @@ from mcp_actors.gateway.http._page import (
     sign_in_html,
 )
 
+from ...allocations import measured
 from ...servers.groups import LATER, server
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -222,11 +222,9 @@ async def test_of_a_large_result_no_more_is_written_than_is_shown(kind: str) -> 
     made: Server[Any] = Server("large", on_list_tools=tools, on_call_tool=call)
     async with shown(ServerConfig("large", InProcess(made))) as (group, page):
         result = await group["large"].call_tool("large")
-        tracemalloc.start()
-        text = _page._text_of(result)
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert peak < {"structured": 1_000_000, "image": 21_000_000, "many": 600_000}[kind]
+        with measured() as peak:
+            text = _page._text_of(result)
+        assert peak() < {"structured": 1_000_000, "image": 21_000_000, "many": 600_000}[kind]
         assert len(text) == SHOWN_RESULT
         wish = {"do": "call", "server": "large", "tool": "large", "arguments": {}}
         assert (await page.act(wish))["text"] == text

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import tracemalloc
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any, Final
 
 import httpx2
@@ -26,6 +24,7 @@ from mcp_actors import (
 )
 from tests.idle_clock import IdleClock
 
+from ...allocations import measured
 from ..fleet import PROMPT, STARTED, calls
 from ..groups import AT_ONCE, NEVER
 from ..links import MARGIN, text_of
@@ -465,19 +464,6 @@ async def test_redirect_to_elsewhere(cell: Cell, server: FaultyServer) -> None:
 
 
 # --- length and pace ------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def measured() -> Iterator[Callable[[], int]]:
-    """Measure how many bytes of memory Python had at most in the block, beyond what it had before."""
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        peak = before
-        yield lambda: peak - before
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
 
 
 @fault("gzip bomb", "http")
