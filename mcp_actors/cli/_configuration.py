@@ -10,7 +10,6 @@ Calls: catalog, config, config.formats, _completion, _output.
 
 from __future__ import annotations
 
-import getpass
 import grp
 import hashlib
 import json
@@ -22,8 +21,9 @@ import stat
 import sys
 import termios
 from collections.abc import Callable, Collection, Container, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from select import select
 from shutil import which
 from typing import Final
 from urllib.parse import urlsplit
@@ -318,29 +318,73 @@ def _possible_names(name: str) -> list[str]:
     return [usual] if usual == name else [name_of("", "", name, (usual,)), usual]
 
 
+# --- Ask at the terminal ----------------------------------------------------------------------------------------------
+
+
+_TERMINAL: Final = "/dev/tty"
+
+
 def _ask_for_input(question: Input) -> str | None:
-    """Ask at the terminal. Return None for an empty answer, or at the end of the input."""
+    """Ask on the terminal, or on stderr without one. Return None for an empty answer, or at the end of stdin."""
     choices = f" ({', '.join(question.options)})" if question.options else ""
     # The file may belong to a foreign project, so its text must not act on the terminal.
     prompt = plain_text(f"{question.description or question.id}{choices}") + ": "
+    stdin = sys.stdin.fileno()
+    with _terminal() as terminal, _hidden(stdin) if question.password else nullcontext():
+        shown = sys.stderr.fileno() if terminal is None else terminal
+        return _reply(stdin, shown, prompt).decode(sys.stdin.encoding).rstrip("\n") or None
+
+
+@contextmanager
+def _terminal() -> Iterator[int | None]:
+    """Open the terminal, whatever the streams are; None if the user cannot be asked."""
+    # Without a stream on the terminal, another program runs this command and would wait for an answer for ever.
+    if not any(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        yield None
+        return
     try:
-        return _answer(prompt, hidden=question.password) or None
-    except (EOFError, KeyboardInterrupt) as error:
-        sys.stderr.write("\n")  # otherwise the next text would follow the question on its line
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        return None
+        terminal = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        # In the background, a read would suspend the whole job (SIGTTIN) before the question is seen.
+        yield terminal if os.tcgetpgrp(terminal) == os.getpgrp() else None
+    finally:
+        os.close(terminal)
 
 
-def _answer(prompt: str, *, hidden: bool) -> str:
-    if hidden:
-        return getpass.getpass(prompt)
-    sys.stderr.write(prompt)
-    sys.stderr.flush()
-    line = sys.stdin.readline()
-    if not line:
-        raise EOFError
-    return line.rstrip("\n")
+def _reply(terminal: int, shown: int, question: str) -> bytes:
+    """Write a question to `shown`, and read a line; without a line end if the input ends first."""
+    left = question.encode(errors="backslashreplace")
+    line = b""
+    try:
+        # A write may take only a part. The end of a question about trust has the number of servers.
+        while left:
+            left = left[os.write(shown, left) :]
+        while not line.endswith(b"\n"):
+            # If Ctrl-C comes just before a read, Python handles it when the read ends. So wait in steps. Read single
+            # bytes: several lines may have been typed before. The others are for later questions, or for the shell.
+            if select([terminal], (), (), 0.1)[0]:
+                if not (piece := os.read(terminal, 1)):
+                    break
+                line += piece
+    finally:
+        if not line.endswith(b"\n"):
+            os.write(shown, b"\n")  # also after Ctrl-C: the next text must not follow the question on its line
+    return line
+
+
+@contextmanager
+def _hidden(terminal: int) -> Iterator[None]:
+    """In the block, show only the ends of lines that are typed. Drop what was typed before, which was shown."""
+    before = termios.tcgetattr(terminal)
+    flags = before[3] & ~termios.ECHO | termios.ECHONL
+    try:
+        termios.tcsetattr(terminal, termios.TCSAFLUSH, [*before[:3], flags, *before[4:]])
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
 
 
 # --- Use a configuration that was found only if it is trusted ---------------------------------------------------------
@@ -352,7 +396,6 @@ def _answer(prompt: str, *, hidden: bool) -> str:
 # between the question and the start would pass.
 
 
-_TERMINAL: Final = "/dev/tty"
 _SPACES: Final = re.compile(r"(?<=\S) {16,}")  # not those that indent a line
 
 
@@ -470,50 +513,16 @@ def _ask(found: Path, review: _FileReview) -> None:
             raise Failure(f"{problem}; nothing was started; review the file, then name it: --config {found}")
         size = f"{number} server{'' if number == 1 else 's'} in {_rows(shown, terminal)} rows of this terminal"
         question = f"{path} is new or has changed. It would start or contact:\n{shown}\n{size}. Continue? [y/N] "
-        reply = _reply(terminal, question)
-    if reply.strip().lower() not in ("y", "yes"):
+        # Text that was typed or pasted before must not answer the question: a stray "y" would start foreign programs.
+        termios.tcflush(terminal, termios.TCIFLUSH)
+        reply = _reply(terminal, terminal, question)
+    if reply.strip().lower() not in (b"y", b"yes"):
         raise Failure(f"{found} was not accepted and nothing was started; answer y, or name it: --config {found}")
-
-
-@contextmanager
-def _terminal() -> Iterator[int | None]:
-    """Open the terminal, whatever the streams are; None if the user cannot be asked."""
-    # Without a stream on the terminal, another program runs this command and would wait for an answer for ever.
-    if not any(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
-        yield None
-        return
-    try:
-        terminal = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:
-        yield None
-        return
-    try:
-        # In the background, a read would suspend the whole job (SIGTTIN) before the question is seen.
-        yield terminal if os.tcgetpgrp(terminal) == os.getpgrp() else None
-    finally:
-        os.close(terminal)
 
 
 def _rows(text: str, terminal: int) -> int:
     columns = os.get_terminal_size(terminal).columns or 80  # 0 if it is not known
     return sum(max(1, -(-len(line) // columns)) for line in text.splitlines())
-
-
-def _reply(terminal: int, question: str) -> str:
-    # Text that was typed or pasted before the question must not answer it: a stray "y" would start foreign programs.
-    # A write may take only a part; without the loop, the end of the question, with the number of servers, may be lost.
-    termios.tcflush(terminal, termios.TCIFLUSH)
-    left = question.encode(errors="backslashreplace")
-    while left:
-        left = left[os.write(terminal, left) :]
-    line = b""
-    try:
-        while not line.endswith(b"\n") and (piece := os.read(terminal, 1024)):
-            line += piece
-    finally:
-        if not line.endswith(b"\n"):
-            os.write(terminal, b"\n")  # also after Ctrl-C: the next text must not follow the question on its line
-    return line.decode(errors="replace")
 
 
 # --- what was accepted ---------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import pytest
 from trio.lowlevel import in_trio_run
 
 from mcp_actors import ConfigError
+from mcp_actors.config import Input
 
 from ..messages import Said
 from ..servers.scripted_server import command
@@ -498,11 +499,11 @@ class TestWatch:
         monkeypatch.setattr("sys.stdin.isatty", lambda: True)
         asked: list[str] = []
 
-        def reply(prompt: str, *, hidden: bool = False) -> str:
-            asked.append(prompt)
+        def answer(question: Input) -> str:
+            asked.append(question.id)
             return "answer"
 
-        monkeypatch.setattr(_configuration, "_answer", reply)
+        monkeypatch.setattr(_configuration, "_ask_for_input", answer)
         entries = {"a": {"command": "${input:one}"}}
         inputs = [{"id": name, "type": "promptString"} for name in ("one", "two")]
         write(tmp_path, entries, inputs=inputs)
@@ -512,7 +513,7 @@ class TestWatch:
         [loaded] = followed.read()
         assert [server.name for server in loaded.servers] == ["a"]
         assert [*loaded.failed] == ["b"]
-        assert asked == ["one: "]
+        assert asked == ["one"]
 
 
 class TestSignals:

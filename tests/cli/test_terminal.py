@@ -19,6 +19,32 @@ pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 CTRL_C = "\x03"
 GREEN = b"\x1b[32m"
 
+SIGNALLED_BY_A_PIPE = """\
+import _thread, threading
+from mcp_actors.cli import main
+
+def interrupt():
+    open("signal").close()
+    _thread.interrupt_main()
+
+threading.Thread(target=interrupt, daemon=True).start()
+main()
+"""
+"""The command, which notes a Ctrl-C when the pipe is opened. No system call ends early for it."""
+
+AFTER_A_SHELL = """\
+import os, select, termios, tty
+from mcp_actors.cli import main
+
+before = termios.tcgetattr(0)
+tty.setraw(0)
+os.write(1, b"ready")
+select.select([0], [], [])
+termios.tcsetattr(0, termios.TCSANOW, before)
+main()
+"""
+"""The command, started by a shell after something was typed."""
+
 
 def test_check_is_in_colour(tmp_path: Path) -> None:
     write(tmp_path, {"a": scripted()})
@@ -149,6 +175,50 @@ def test_a_question_need_not_be_answered(tmp_path: Path, password: bool, keys: s
         assert shown.wait() == code
         said = "cancelled" if code == 130 else "a  invalid   .mcp.json: mcpServers.a: input 'key' was not answered"
         assert shown.text.replace("^C", "").startswith(f"Your key: \n{said}")
+
+
+@pytest.mark.parametrize(
+    ("question", "password", "found"),
+    [("Your key: ", False, False), ("Your key: ", True, False), ("[y/N] ", False, True)],
+)
+def test_ctrl_c_ends_a_question_even_just_before_it_is_read(
+    tmp_path: Path, question: str, password: bool, found: bool
+) -> None:
+    """Python has noted such a signal, and the read has not seen it."""
+    asked = {"id": "key", "type": "promptString", "description": "Your key", "password": password}
+    write(tmp_path, {"a": {"command": "no-such-program", "args": ["${input:key}"]}}, inputs=[asked])
+    os.mkfifo(tmp_path / "signal")
+    with terminal(tmp_path, "check", found=found, program=("-c", SIGNALLED_BY_A_PIPE)) as shown:
+        shown.wait_for(re.escape(question))
+        shown.wait_idle()
+        (tmp_path / "signal").write_text("")
+        assert shown.wait() == 130
+        assert shown.text.endswith(f"{question}\ncancelled\n")
+
+
+@pytest.mark.parametrize("password", [True, False])
+def test_a_question_is_on_the_terminal_if_only_the_input_is(tmp_path: Path, password: bool) -> None:
+    """A script that came through a pipe has it as ``mcp-actors check </dev/tty 2>errors``."""
+    question = {"id": "key", "type": "promptString", "description": "Your key", "password": password}
+    write(tmp_path, {"a": {"command": "no-such-program", "args": ["${input:key}"]}}, inputs=[question])
+    program = "-c", "import os; from mcp_actors.cli import main; os.dup2(os.open('/dev/tty', os.O_RDONLY), 0); main()"
+    with terminal(tmp_path, "check", elsewhere=["stderr"], program=program) as shown:
+        shown.wait_for("Your key: ")
+        shown.type("s3cret\n")
+        assert shown.wait() == 1
+        assert "command 'no-such-program' not found" in shown.text
+
+
+def test_lines_that_were_typed_while_a_shell_read_the_keys_answer_one_question_each(tmp_path: Path) -> None:
+    """Linux returns all of them by one read: the shell had switched the terminal to single keys."""
+    server = scripted()
+    server["env"] = {"FIRST": "${input:first}", "SECOND": "${input:second}"}
+    write(tmp_path, {"a": server}, inputs=[{"id": name, "type": "promptString"} for name in ("first", "second")])
+    with terminal(tmp_path, "call", "a", "env", "name=SECOND", program=("-c", AFTER_A_SHELL)) as shown:
+        shown.wait_for("ready")
+        shown.type("Ada\nLovelace\n")
+        assert shown.wait() == 0
+        assert shown.text.endswith("Lovelace\n")
 
 
 def test_only_inputs_of_the_named_server_are_asked_for_and_a_question_cannot_act_on_the_terminal(
