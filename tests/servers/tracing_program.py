@@ -21,7 +21,11 @@ from mcp import MCPError
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
+from mcp_actors import Backoff
+from mcp_actors.transports.http import _session
+
 from .mirror import ERAS, KINDS, Json, Log, open_ours, open_theirs
+from .processes import BOUND
 
 REFUSED: Final = '{"jsonrpc":"2.0","id":$id,"error":{"code":7,"message":"no"}}'
 
@@ -141,6 +145,8 @@ async def compare(era: Any, kind: Any, path: Path) -> dict[str, list[Any]]:
 
 
 if __name__ == "__main__":
+    # Once its notification stream has opened, a server is asked for its lists again: on a slow machine in a later span.
+    _session.GAP_BACKOFF = Backoff(first=BOUND, initial=BOUND, maximum=BOUND)  # type: ignore[misc]  # a constant
     trace.set_tracer_provider(Provider())
     all_found: dict[str, dict[str, list[Any]]] = {}
     for era, kind in product(ERAS, KINDS):
