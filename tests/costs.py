@@ -1,7 +1,7 @@
-"""Compare what the slice and all tests have cost with their bounds: ``python -m tests.costs FOLDER SECONDS...``.
+"""Compare what the slice and all tests have cost with their bounds: ``python -m tests.costs FOLDER``.
 
-The folder has one folder for each run, ``slice`` and ``rest``; `tests.durations` has written into them. The seconds are
-what a unit of cost took before the runs and between them.
+The folder has one folder for each run, ``slice`` and ``rest``; `tests.durations` has written into them. Its file
+``units`` has the seconds that a unit of cost took from before the runs until their end; `tests.unit` has written them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ BOUNDS: Final = {"slice": 120.0, "all": 600.0}
 """Units above which ``.ci/run`` fails. The aims are 90 and 500, which a busy machine exceeds."""
 
 
-def main(folder: str, *earlier: str) -> int:
+def main(folder: Path) -> int:
     """Print the sums and the ten dearest tests, and return the exit code."""
-    seconds = fmean([*map(float, earlier), unit()])
-    (tests, slice_), (others, rest) = (read(Path(folder) / run) for run in ("slice", "rest"))
+    seconds = fmean([*map(float, (folder / "units").read_text().split()), unit()])
+    (tests, slice_), (others, rest) = (read(folder / run) for run in ("slice", "rest"))
     sums = {"slice": slice_ / seconds, "all": (slice_ + rest) / seconds}
     tests |= others
     print(f"What {len(tests)} tests cost, in units of {seconds:.2f} s of processor time:")
@@ -33,4 +33,4 @@ def main(folder: str, *earlier: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(Path(sys.argv[1])))

@@ -13,6 +13,7 @@ from .costs import main as compare
 from .durations import FIGURES, LIMIT, WHOLE, choose, lines, read, read_lines
 from .slice import FIRST, Chosen, chosen, in_part, pytest_ignore_collect
 from .source import ROOT, docs_module, parse
+from .unit import main as measure
 
 COSTS = {
     "tests/a.py::test_cheap": 0.25,
@@ -155,12 +156,13 @@ def run_for(seconds: float, run: str, folder: Path) -> None:
 def test_a_run_prints_its_sums_in_units_and_its_dearest_tests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The unit is the mean of what it took before, between and after the runs."""
+    """The unit is the mean of what it took before, during and after the runs."""
     monkeypatch.setattr("tests.costs.unit", lambda: 1.0)
     run_for(200.0, "slice", tmp_path)
     run_for(700.0, "rest", tmp_path)
     assert read(tmp_path / "slice") == ({"slice.py::test": 3.0}, 200.0)
-    assert compare(str(tmp_path), "3.5", "1.5") == 0
+    (tmp_path / "units").write_text("3.5\n1.5\n")
+    assert compare(tmp_path) == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
         ["1.5", "slice.py::test"],
         ["1.5", "rest.py::test"],
@@ -177,4 +179,20 @@ def test_a_run_that_costs_too_much_fails(
     monkeypatch.setattr("tests.costs.unit", lambda: 1.0)
     run_for(slice_, "slice", tmp_path)
     run_for(rest, "rest", tmp_path)
-    assert compare(str(tmp_path), "1.0") == int(fails)
+    (tmp_path / "units").write_text("1.0\n")
+    assert compare(tmp_path) == int(fails)
+
+
+def test_the_unit_is_measured_until_the_process_that_asked_for_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``.ci/run`` may be killed."""
+    slept: list[float] = []
+    monkeypatch.setattr("tests.unit.unit", lambda: 1.5)
+    monkeypatch.setattr("tests.unit.sleep", slept.append)
+    monkeypatch.setattr("os.getppid", lambda: 7 if len(slept) < 2 else 1)
+    measure(100.0)
+    assert capsys.readouterr().out == "1.500\n" * 3
+    assert slept == [100.0, 100.0]
+    measure()
+    assert slept == [100.0, 100.0]

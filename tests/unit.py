@@ -1,12 +1,15 @@
-"""Measure the unit of processor time in which the costs of tests are written down: about a second.
+"""Measure the unit of processor time in which the costs of tests are written down: ``python -m tests.unit [SECONDS]``.
 
-Machines differ by a factor of two, and so does one machine on two days. What tests cost is therefore divided by what a
-fixed piece of Python costs, measured before and after them.
+A unit is about a second. Machines differ by a factor of two, and so does one machine on two days, or from one minute to
+the next. What tests cost is therefore divided by what a fixed piece of Python costs, measured before, during and after
+them.
 """
 
 from __future__ import annotations
 
-from time import process_time
+import os
+import sys
+from time import process_time, sleep
 from typing import Final
 
 UNITS: Final = 0.5
@@ -33,5 +36,14 @@ def unit() -> float:
     return least / UNITS
 
 
+def main(seconds: float | None = None) -> None:
+    """Print the unit, and so many seconds later again, until the process that has started this one has ended."""
+    parent = os.getppid()
+    print(f"{unit():.3f}", flush=True)
+    while seconds is not None and os.getppid() == parent:
+        sleep(seconds)
+        print(f"{unit():.3f}", flush=True)
+
+
 if __name__ == "__main__":
-    print(f"{unit():.3f}")
+    main(*map(float, sys.argv[1:]))
