@@ -39,10 +39,11 @@ def unit() -> float:
 def main(seconds: float | None = None) -> None:
     """Print the unit, and so many seconds later again, until the process that has started this one has ended."""
     parent = os.getppid()
-    print(f"{unit():.3f}", flush=True)
-    while seconds is not None and os.getppid() == parent:
-        sleep(seconds)
+    while True:
         print(f"{unit():.3f}", flush=True)
+        if seconds is None or os.getppid() != parent:
+            return
+        sleep(seconds)
 
 
 if __name__ == "__main__":

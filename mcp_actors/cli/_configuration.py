@@ -337,7 +337,7 @@ def _ask_for_input(question: Input) -> str | None:
 
 @contextmanager
 def _terminal() -> Iterator[int | None]:
-    """Open the terminal, whatever the streams are; None if the user cannot be asked."""
+    """Open the terminal, whatever the streams are; None if the user cannot be asked on it."""
     # Without a stream on the terminal, another program runs this command and would wait for an answer for ever.
     if not any(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         yield None

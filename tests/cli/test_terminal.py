@@ -164,11 +164,16 @@ def test_questions_are_asked_and_a_password_is_not_shown(tmp_path: Path) -> None
         assert "s3cret" not in shown.text
 
 
+def write_question(folder: Path, *, password: bool) -> None:
+    """Write a configuration whose only server cannot be started, and takes the answer to a question."""
+    question = {"id": "key", "type": "promptString", "description": "Your key", "password": password}
+    write(folder, {"a": {"command": "no-such-program", "args": ["${input:key}"]}}, inputs=[question])
+
+
 @pytest.mark.parametrize("password", [True, False])
 @pytest.mark.parametrize(("keys", "code"), [("\x04", 1), ("\n", 1), (CTRL_C, 130)])
 def test_a_question_need_not_be_answered(tmp_path: Path, password: bool, keys: str, code: int) -> None:
-    question = {"id": "key", "type": "promptString", "description": "Your key", "password": password}
-    write(tmp_path, {"a": {"command": "no-such-program", "args": ["${input:key}"]}}, inputs=[question])
+    write_question(tmp_path, password=password)
     with terminal(tmp_path, "check") as shown:
         shown.wait_for("Your key: ")
         shown.type(keys)
@@ -185,8 +190,7 @@ def test_ctrl_c_ends_a_question_even_just_before_it_is_read(
     tmp_path: Path, question: str, password: bool, found: bool
 ) -> None:
     """Python has noted such a signal, and the read has not seen it."""
-    asked = {"id": "key", "type": "promptString", "description": "Your key", "password": password}
-    write(tmp_path, {"a": {"command": "no-such-program", "args": ["${input:key}"]}}, inputs=[asked])
+    write_question(tmp_path, password=password)
     os.mkfifo(tmp_path / "signal")
     with terminal(tmp_path, "check", found=found, program=("-c", SIGNALLED_BY_A_PIPE)) as shown:
         shown.wait_for(re.escape(question))
@@ -199,8 +203,7 @@ def test_ctrl_c_ends_a_question_even_just_before_it_is_read(
 @pytest.mark.parametrize("password", [True, False])
 def test_a_question_is_on_the_terminal_if_only_the_input_is(tmp_path: Path, password: bool) -> None:
     """A script that came through a pipe has it as ``mcp-actors check </dev/tty 2>errors``."""
-    question = {"id": "key", "type": "promptString", "description": "Your key", "password": password}
-    write(tmp_path, {"a": {"command": "no-such-program", "args": ["${input:key}"]}}, inputs=[question])
+    write_question(tmp_path, password=password)
     program = "-c", "import os; from mcp_actors.cli import main; os.dup2(os.open('/dev/tty', os.O_RDONLY), 0); main()"
     with terminal(tmp_path, "check", elsewhere=["stderr"], program=program) as shown:
         shown.wait_for("Your key: ")
@@ -218,6 +221,7 @@ def test_lines_that_were_typed_while_a_shell_read_the_keys_answer_one_question_e
         shown.wait_for("ready")
         shown.type("Ada\nLovelace\n")
         assert shown.wait() == 0
+        assert "first: second: " in shown.text  # by their names, as they have no description
         assert shown.text.endswith("Lovelace\n")
 
 

@@ -24,11 +24,11 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import Callbacks, HealthPolicy, Http, ServerConfig, ServerRef, Stdio, open_servers
+from mcp_actors import Backoff, Callbacks, HealthPolicy, Http, ServerConfig, ServerRef, Stdio, open_servers
 
 from .asking import ELICIT, ROOTS, SAMPLE, accept, folders, say
 from .mirror_server import SECOND, command
-from .processes import eventually
+from .processes import BOUND, eventually
 
 Era = Literal["legacy", "modern"]
 Kind = Literal["stdio", "json", "events"]
@@ -47,6 +47,10 @@ META: Final[Any] = {"k": [1], "a.b/c": None}
 ERROR_LEVEL: Final[Any] = {LOG_LEVEL_META_KEY: "error"}
 
 SPAN: Final = NonRecordingSpan(SpanContext(trace_id=1, span_id=2, is_remote=False, trace_flags=TraceFlags(1)))
+
+NO_GAPS: Final = Backoff(first=BOUND, initial=BOUND, maximum=BOUND)
+"""The `GAP_BACKOFF` of tests that look at each request. Once its notification stream has opened, a server is asked for
+its lists again: on a slow machine while a later deed is done."""
 
 UNSHOWN: Final = ("host", "user-agent", "content-length")
 """Headers that belong to the connection, not to the request."""

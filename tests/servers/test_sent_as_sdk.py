@@ -14,10 +14,9 @@ import pytest
 import trio
 from attrs import frozen
 
-from mcp_actors import Backoff
 from mcp_actors.transports.http import _session
 
-from .mirror import DEEDS, ERAS, KINDS, Era, Json, Kind, Log, labelled, open_ours, open_theirs
+from .mirror import DEEDS, ERAS, KINDS, NO_GAPS, Era, Json, Kind, Log, labelled, open_ours, open_theirs
 from .processes import BOUND, eventually
 
 pytestmark = [pytest.mark.own_way, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
@@ -109,8 +108,7 @@ async def sent_by(era: Era, kind: Kind, path: Path, open_client: Any, side: str)
 async def test_each_request_is_sent_as_by_the_sdk(
     era: Era, kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Once its notification stream has opened, a server is asked for its lists again: on a slow machine in a later deed.
-    monkeypatch.setattr(_session, "GAP_BACKOFF", Backoff(first=BOUND, initial=BOUND, maximum=BOUND))
+    monkeypatch.setattr(_session, "GAP_BACKOFF", NO_GAPS)
     with trio.fail_after(BOUND):
         ours, our_log = await sent_by(era, kind, tmp_path / "ours", open_ours, "ours")
         theirs, their_log = await sent_by(era, kind, tmp_path / "theirs", open_theirs, "theirs")

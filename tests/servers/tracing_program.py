@@ -21,11 +21,9 @@ from mcp import MCPError
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
-from mcp_actors import Backoff
 from mcp_actors.transports.http import _session
 
-from .mirror import ERAS, KINDS, Json, Log, open_ours, open_theirs
-from .processes import BOUND
+from .mirror import ERAS, KINDS, NO_GAPS, Json, Log, open_ours, open_theirs
 
 REFUSED: Final = '{"jsonrpc":"2.0","id":$id,"error":{"code":7,"message":"no"}}'
 
@@ -145,8 +143,7 @@ async def compare(era: Any, kind: Any, path: Path) -> dict[str, list[Any]]:
 
 
 if __name__ == "__main__":
-    # Once its notification stream has opened, a server is asked for its lists again: on a slow machine in a later span.
-    _session.GAP_BACKOFF = Backoff(first=BOUND, initial=BOUND, maximum=BOUND)  # type: ignore[misc]  # a constant
+    _session.GAP_BACKOFF = NO_GAPS  # type: ignore[misc]  # a constant
     trace.set_tracer_provider(Provider())
     all_found: dict[str, dict[str, list[Any]]] = {}
     for era, kind in product(ERAS, KINDS):
