@@ -87,8 +87,7 @@ class _Exhausted(Exception):
 class _LenientReader:
     """The second pass over one result, by the types of the protocol."""
 
-    def __init__(self) -> None:
-        self._left = 4096  # values: 20 ms at most
+    _left = 4096  # values: some 50 ms at most
 
     def result(self, method: str, version: str, result: Json, defaults: Json) -> Json:
         kind = methods.SERVER_RESULTS[method, version]
@@ -111,18 +110,16 @@ class _LenientReader:
         self._left -= 1
         if self._left < 0:
             raise _Exhausted
-        kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-        models = [each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)]
-        inner = {get_origin(each): get_args(each) for each in kinds}
-        if value == [] and list not in inner and (models or dict in inner):
+        models, item, member = _shape(kind)
+        if value == [] and item is None and (models or member is not None):
             value = {}
-        if type(value) is list and list in inner:
-            parts = [self._part(inner[list][0], each, f"part {n} of this result") for n, each in enumerate(value, 1)]
+        if type(value) is list and item is not None:
+            parts = [self._part(item, each, f"part {n} of this result") for n, each in enumerate(value, 1)]
             return [each for each in parts if not isinstance(each, UnreadableItem)] or parts  # no empty list
         if type(value) is dict and models:
             return value if (model := _model_of(models, value)) is None else self._members(model, value)
-        if type(value) is dict and dict in inner:
-            return {name: self._value(inner[dict][1], each) for name, each in value.items()}
+        if type(value) is dict and member is not None:
+            return {name: self._value(member, each) for name, each in value.items()}
         return value
 
     def _members(self, model: type[BaseModel], value: Json) -> Json:
@@ -140,7 +137,7 @@ class _LenientReader:
                 if name not in ("annotations", "_meta", "outputSchema") or _is_valid(known.annotation, each):
                     mended[name] = each
         if "type" not in mended and "type" in fields:  # only one model was possible
-            mended["type"] = get_args(fields["type"].annotation)[0]
+            mended["type"] = _types(model)[0]
         if "inputSchema" in fields and mended.get("inputSchema") is None:  # no parameters
             mended["inputSchema"] = {"type": "object"}
         return mended
@@ -148,14 +145,14 @@ class _LenientReader:
     def _part(self, kind: Any, value: Any, name: str) -> Any:
         """Read a value. An invalid part of the content becomes a text with the problem."""
         mended = self._value(kind, value)
-        models = {getattr(each, "__name__", ""): each for each in get_args(kind)}
-        if "TextContent" not in models or _is_valid(kind, mended):
+        models, *_ = _shape(kind)
+        if all(each.__name__ != "TextContent" for each in models) or _is_valid(kind, mended):
             return mended
         given, text = (value.get("type"), value.get("text")) if type(value) is dict else (None, value)
         text = to_json(text).decode() if type(text) is list else text  # a prompt message has one part
         if isinstance(value, UnreadableItem):
             what = f"cannot be read: {value.problem}"
-        elif any(given in get_args(_fields(each)["type"].annotation) for each in models.values()):
+        elif any(given in _types(model) for model in models):
             what = f"is not a valid part of the type {given!r}"
         else:
             what = f"is of the unknown type {given!r:.40}" if type(given) is str else "has no type"
@@ -163,12 +160,20 @@ class _LenientReader:
         return {"type": "text", "text": f"{said}\n{text}" if type(text) is str else said}
 
 
-def _model_of(models: list[type[BaseModel]], value: Json) -> type[BaseModel] | None:
+@cache
+def _shape(kind: Any) -> tuple[tuple[type[BaseModel], ...], Any, Any]:
+    """Return the models of a type, the type of the items of its list, and of the values of its object, or None."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    inner = {get_origin(each): get_args(each)[-1] for each in kinds if get_args(each)}
+    models = tuple(each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel))
+    return models, inner.get(list), inner.get(dict)
+
+
+def _model_of(models: tuple[type[BaseModel], ...], value: Json) -> type[BaseModel] | None:
     """Return the only model of an object, or the model with its type or required members."""
     for model in models:
-        required = {name for name, each in _fields(model).items() if each.is_required()}
-        kinds = get_args(_fields(model)["type"].annotation) if "type" in _fields(model) else ()
-        if len(models) == 1 or (value.get("type") in kinds if kinds else required <= value.keys()):
+        missing = (name for name, each in _fields(model).items() if each.is_required() and name not in value)
+        if len(models) == 1 or (value.get("type") in _types(model) if _types(model) else not any(missing)):
             return model
     return None
 
@@ -179,15 +184,19 @@ def _fields(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
     return {each.alias or name: each for name, each in model.model_fields.items()}
 
 
+@cache
+def _types(model: type[BaseModel]) -> tuple[object, ...]:
+    """Return the values of the ``type`` that objects of a model have, if any."""
+    return get_args(_fields(model)["type"].annotation) if "type" in _fields(model) else ()
+
+
 def _is_valid(kind: Any, value: Any) -> bool:
     return bounded(kind).isinstance_python(value, by_name=False)
 
 
 def with_objects(schema: Any) -> Any:
     """Return a tool's schema without nulls, and with ``{}`` for an empty array in place of an object."""
-    if not any(part is None or part == [] for part, _ in walk(schema)):
-        return schema
-    return _with_objects(schema)
+    return _with_objects(schema) if any(part is None or part == [] for part, _ in walk(schema)) else schema
 
 
 def _with_objects(schema: Any) -> Any:

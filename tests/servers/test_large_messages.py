@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
+from contextlib import suppress
 from typing import Any, Final
 
 import pytest
@@ -13,6 +15,7 @@ from mcp.types import DiscoverResult, ErrorData, JSONRPCNotification, methods
 from pydantic_core import ValidationError
 
 from mcp_actors import Callbacks, ConnectFailed, ConnectionLost, Http, ServerConfig, open_servers
+from mcp_actors.servers._dialects import read_result
 from mcp_actors.servers._dispatcher import MISFIT, LinkDispatcher
 from mcp_actors.servers._eras import bounded, has_many, parse_result
 from mcp_actors.servers._session import ConnectionSession
@@ -113,6 +116,29 @@ async def test_an_invalid_answer_delays_no_task(item: str, number: int) -> None:
         )
         assert longest.seconds < STEP, longest.task
         assert text_of(await group["evil"].call_tool("echo", {"text": "still"})) == "still"
+
+
+@pytest.mark.parametrize("item", [0, {"type": "text"}, {"type": "unknown"}])
+def test_reading_what_can_be_kept_takes_few_calls_for_each_part(item: object) -> None:
+    """B-13: calls are counted, as the same number takes twice as long at a slow moment."""
+
+    def read() -> None:
+        with suppress(ValidationError):
+            read_result("tools/call", LEGACY, {"content": [item] * 4000}, lambda _: None)
+
+    read()  # which keeps the validators
+    calls = 0
+
+    def count(frame: object, event: str, of: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        read()
+    finally:
+        sys.setprofile(None)
+    assert 4000 < calls < 50 * 4000  # it was up to 181 for a part when each took the types of the protocol apart
 
 
 @pytest.mark.parametrize("callbacks", [False, True])

@@ -13,7 +13,7 @@ from mcp_actors import CatalogTool, ConfigError, LimitExceeded, Limits
 from mcp_actors.servers.requests._lists import ListMeter
 
 from ..messages import Said
-from ..processor_time import takes_less_than
+from ..processor_time import least_time, takes_less_than
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
 TRUST = "to allow more, if you trust the server"
@@ -118,8 +118,8 @@ def test_a_huge_value_is_not_looked_at_to_its_end() -> None:
     wide = {"a": [["x" * 100] * 100_000]}
     assert "takes more than 5243" in left_out(Limits(), tool(input_schema=wide))[0]
     keys = dict.fromkeys(map(str, range(600_000)))
-    with takes_less_than(0.1):
-        assert "takes more than 1200002 bytes" in left_out(Limits(), tool(input_schema=keys))[0]
+    assert "takes more than 1200002 bytes" in left_out(Limits(), tool(input_schema=keys))[0]
+    assert least_time(lambda: left_out(Limits(), tool(input_schema=keys))) < 0.1
 
 
 def test_tools_that_are_each_within_the_limits_can_be_too_much_together(said: Said) -> None:
