@@ -22,10 +22,7 @@ def exit_on_interrupt() -> Iterator[None]:
     # model, any exception becomes an error of pydantic, and the user would see a traceback. os._exit skips all
     # clean-up, so the handler must be gone before servers or files are open.
     before = signal.getsignal(signal.SIGINT)
-    if before is signal.SIG_IGN:
-        yield
-        return
-    signal.signal(signal.SIGINT, _leave)
+    signal.signal(signal.SIGINT, before if before is signal.SIG_IGN else _leave)
     try:
         yield
     finally:

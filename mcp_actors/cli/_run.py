@@ -3,7 +3,7 @@
 An error becomes a message and an exit code; a signal becomes an exit code.
 
 Owns: the output of a command; its Trio run.
-Writes: stdout; stderr. Runs `gc.freeze` before the command.
+Writes: stdout; stderr. Before the command, runs `gc.freeze` and keeps Ctrl-C out of Trio's starts of tasks.
 Calls: _app, _configuration, _interrupt, _output.
 """
 
@@ -141,6 +141,10 @@ def _run(words: Sequence[str], output: Output) -> int:
     with exit_on_interrupt():
         import_module(f".{file}", __package__)
     gc.freeze()  # or each full collection would traverse all imports, and stop the program for a tenth of a second
+    # Otherwise a Ctrl-C in the middle of a start would drop the new coroutine, of which Python warns, or leave a task
+    # that never runs, and its nursery would wait for it for ever.
+    for method in (trio.Nursery.start_soon, trio.Nursery.start):
+        trio.lowlevel.enable_ki_protection(method)
     code: Any
     try:
         code = trio.run(partial(command, *bound.args, **bound.kwargs))

@@ -21,6 +21,7 @@ from trio.lowlevel import in_trio_run
 from mcp_actors import ConfigError
 from mcp_actors.config import Input
 
+from ..forkserver import run_python
 from ..messages import Said
 from ..servers.scripted_server import command
 from .conftest import Run
@@ -516,6 +517,21 @@ class TestWatch:
         assert asked == ["one"]
 
 
+INTERRUPTED_AT_A_START = """
+import signal, sys
+from mcp_actors.cli import _connect, main
+
+def interrupted(*args):
+    coroutine = report(*args)
+    print("interrupted", file=sys.stderr)
+    signal.raise_signal(signal.SIGINT)
+    return coroutine
+
+report, _connect._report_slow_starts = _connect._report_slow_starts, interrupted
+main()
+"""
+
+
 class TestSignals:
     def test_sigterm_cancels_the_call_and_stops_the_server(self, tmp_path: Path) -> None:
         pids, log = tmp_path / "pids", tmp_path / "log"
@@ -539,6 +555,13 @@ class TestSignals:
         (tmp_path / imported / "__init__.py").write_text(swallows)
         done = piped(tmp_path, "check", cold=True)  # python -m looks into the current folder first
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "cancelled\n")
+
+    def test_ctrl_c_while_a_task_is_started_is_not_a_warning(self, tmp_path: Path) -> None:
+        """Trio has called its function, and has no task yet."""
+        write(tmp_path, {"a": scripted()})
+        accept_found(tmp_path)
+        done = run_python("-c", INTERRUPTED_AT_A_START, "check", *FILE, cwd=tmp_path, timeout=PATIENCE)
+        assert (done.returncode, done.stderr) == (130, "interrupted\ncancelled\n")
 
     def test_a_signal_that_is_ignored_stays_so(self, tmp_path: Path) -> None:
         write(tmp_path, {"a": scripted()})
