@@ -10,7 +10,7 @@ Prints::
     window: closed
     22 degrees
     ...
-    supervisor/climate is running
+    supervisor/climate was running and is stopped
 """
 
 from __future__ import annotations
@@ -121,8 +121,10 @@ async def main() -> None:
         ChildSpec("climate", Climate),
         max_restarts=3,
     ) as supervisor:
+        climate = supervisor.child("climate")
         await trio.sleep(1)
-        print(supervisor.child("climate").path, "is", supervisor.child("climate").state)
+        before = climate.state
+    print(climate.path, "was", before, "and is", climate.state)
 
 
 trio.run(main)
