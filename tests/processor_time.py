@@ -20,11 +20,11 @@ def takes_less_than(seconds: float) -> Iterator[None]:
     assert thread_time() - before < seconds
 
 
-def least_time(function: Callable[[], object]) -> float:
-    """Return the seconds for which this thread computes in the shortest of three calls: load makes them longer only."""
+def least_time(function: Callable[[], object], *, of: int = 3) -> float:
+    """Return the seconds for which this thread computes in the shortest of some calls: load makes them longer only."""
     freeze()
     least = float("inf")
-    for _ in range(3):
+    for _ in range(of):
         before = thread_time()
         function()
         least = min(least, thread_time() - before)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
-from time import process_time, sleep
+from time import sleep
 from typing import Final
+
+from .processor_time import least_time
 
 UNITS: Final = 0.5
 """What the piece costs. With this a unit was one second where the bounds of the tests were set."""
@@ -27,13 +29,8 @@ def piece() -> int:
 
 
 def unit() -> float:
-    """Return the seconds of processor time in a unit: the least of five runs, as load makes them longer only."""
-    least = float("inf")
-    for _ in range(5):
-        began = process_time()
-        piece()
-        least = min(least, process_time() - began)
-    return least / UNITS
+    """Return the seconds of processor time in a unit, from the least of five runs."""
+    return least_time(piece, of=5) / UNITS
 
 
 def main(seconds: float | None = None) -> None:

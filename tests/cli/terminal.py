@@ -58,14 +58,16 @@ def accept_found(folder: Path) -> None:
         accept(file, file.read_bytes())
 
 
-def piped(folder: Path, *words: str, cold: bool = False, accepted: bool = True) -> subprocess.CompletedProcess[str]:
+def piped(
+    folder: Path, *words: str, cold: bool = False, accepted: bool = True, program: Sequence[str] = COMMAND
+) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own without a terminal; in a new interpreter if it is to be `cold`.
 
     The content of the file that it finds was accepted before, unless `accepted` is False.
     """
     if accepted:
         accept_found(folder)
-    done = run_python(*COMMAND, *words, cwd=folder, timeout=PATIENCE, cold=cold)
+    done = run_python(*program, *words, cwd=folder, timeout=PATIENCE, cold=cold)
     done.stderr = done.stderr.removeprefix(NAMED)
     return done
 

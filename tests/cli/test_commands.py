@@ -21,7 +21,6 @@ from trio.lowlevel import in_trio_run
 from mcp_actors import ConfigError
 from mcp_actors.config import Input
 
-from ..forkserver import run_python
 from ..messages import Said
 from ..servers.scripted_server import command
 from .conftest import Run
@@ -559,8 +558,7 @@ class TestSignals:
     def test_ctrl_c_while_a_task_is_started_is_not_a_warning(self, tmp_path: Path) -> None:
         """Trio has called its function, and has no task yet."""
         write(tmp_path, {"a": scripted()})
-        accept_found(tmp_path)
-        done = run_python("-c", INTERRUPTED_AT_A_START, "check", *FILE, cwd=tmp_path, timeout=PATIENCE)
+        done = piped(tmp_path, "check", program=("-c", INTERRUPTED_AT_A_START))
         assert (done.returncode, done.stderr) == (130, "interrupted\ncancelled\n")
 
     def test_a_signal_that_is_ignored_stays_so(self, tmp_path: Path) -> None:
