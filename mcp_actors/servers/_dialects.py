@@ -66,16 +66,16 @@ def read_result(
     try:
         if result.get("resultType") == "input_required":
             raise problem
-        mended = _LenientReader().result(method, version, dict(result), DEFAULTS if certain else {})
-        without_later_fields(method, version, mended)
+        repaired = _LenientReader().result(method, version, dict(result), DEFAULTS if certain else {})
+        without_later_fields(method, version, repaired)
         if method == "tools/call":  # checked part by part; structured content may be any JSON
-            value = bounded(CallToolResult).validate_python(mended, by_name=False)
+            value = bounded(CallToolResult).validate_python(repaired, by_name=False)
         else:
-            value = parse_result(method, version, mended)
+            value = parse_result(method, version, repaired)
     except (ValidationError, _Exhausted):
         raise problem from None
     result.clear()
-    result.update(mended)
+    result.update(repaired)
     report(problem)
     return value
 
@@ -124,30 +124,30 @@ class _LenientReader:
 
     def _members(self, model: type[BaseModel], value: Json) -> Json:
         """Return an object without optional nulls, and without invalid hints."""
-        fields, mended = _fields(model), dict[str, Any]()
+        fields, repaired = _fields(model), dict[str, Any]()
         for name, each in value.items():
             known = fields.get(name)
             if known is None:
-                mended[name] = each
+                repaired[name] = each
             elif each is not None or known.is_required():
                 each = self._part(known.annotation, each, "this part")
                 if name == "annotations" and type(each) is dict:
                     each = {hint: given for hint, given in each.items() if _is_valid(known.annotation, {hint: given})}
                 # Drop invalid hints: nothing needs them.
                 if name not in ("annotations", "_meta", "outputSchema") or _is_valid(known.annotation, each):
-                    mended[name] = each
-        if "type" not in mended and "type" in fields:  # only one model was possible
-            mended["type"] = _types(model)[0]
-        if "inputSchema" in fields and mended.get("inputSchema") is None:  # no parameters
-            mended["inputSchema"] = {"type": "object"}
-        return mended
+                    repaired[name] = each
+        if "type" not in repaired and "type" in fields:  # only one model was possible
+            repaired["type"] = _types(model)[0]
+        if "inputSchema" in fields and repaired.get("inputSchema") is None:  # no parameters
+            repaired["inputSchema"] = {"type": "object"}
+        return repaired
 
     def _part(self, kind: Any, value: Any, name: str) -> Any:
         """Read a value. An invalid part of the content becomes a text with the problem."""
-        mended = self._value(kind, value)
+        repaired = self._value(kind, value)
         models, *_ = _shape(kind)
-        if all(each.__name__ != "TextContent" for each in models) or _is_valid(kind, mended):
-            return mended
+        if not any(model.__name__ == "TextContent" for model in models) or _is_valid(kind, repaired):
+            return repaired
         given, text = (value.get("type"), value.get("text")) if type(value) is dict else (None, value)
         text = to_json(text).decode() if type(text) is list else text  # a prompt message has one part
         if isinstance(value, UnreadableItem):
@@ -173,7 +173,7 @@ def _model_of(models: tuple[type[BaseModel], ...], value: Json) -> type[BaseMode
     """Return the only model of an object, or the model with its type or required members."""
     for model in models:
         missing = (name for name, each in _fields(model).items() if each.is_required() and name not in value)
-        if len(models) == 1 or (value.get("type") in _types(model) if _types(model) else not any(missing)):
+        if len(models) == 1 or (value.get("type") in types if (types := _types(model)) else not any(missing)):
             return model
     return None
 
@@ -204,7 +204,7 @@ def _with_objects(schema: Any) -> Any:
         return [_with_objects(each) for each in schema]
     if type(schema) is not dict:
         return schema
-    mended = dict[str, Any]()
+    repaired = dict[str, Any]()
     for name, each in schema.items():
         if name in SCHEMAS and type(each) is dict:
             each = {member: {} if part in ([], None) else _with_objects(part) for member, part in each.items()}
@@ -213,8 +213,8 @@ def _with_objects(schema: Any) -> Any:
         elif name not in ("const", "default", "enum", "examples"):
             each = _with_objects(each)
         if each is not None or name in ("const", "default"):
-            mended[name] = each
-    return mended
+            repaired[name] = each
+    return repaired
 
 
 @define(eq=False)

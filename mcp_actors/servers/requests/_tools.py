@@ -246,8 +246,8 @@ def _each_once(tools: deque[Tool]) -> Iterator[Tool]:
     while tools:
         tool = tools.popleft()
         for member in ("input_schema", "output_schema"):
-            if (mended := with_objects(schema := getattr(tool, member))) is not schema:
-                setattr(tool, member, mended)
+            if (repaired := with_objects(schema := getattr(tool, member))) is not schema:
+                setattr(tool, member, repaired)
         yield tool
 
 
